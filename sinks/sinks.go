@@ -1,0 +1,129 @@
+// Package sinks is the contract of sinks. Each system has a sub-package.
+//
+// A sink is either a plain [Writer] (at-least-once, none) or a [TwoPhaseCommitSink] (exactly-once), whose transactions become visible
+// only when the checkpoint they belong to is complete everywhere.
+package sinks
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sources"
+)
+
+// Sink describes an output. Implementations are plain values: they do no I/O before they are opened.
+type Sink[T any] interface {
+	// Kind names the system, for example "kafka".
+	Kind() string
+	// Guarantee returns the guarantee the sink was configured for; graph.GuaranteeDefault leaves it to the job.
+	Guarantee() graph.Guarantee
+	// Supports reports whether the sink can give a guarantee.
+	Supports(g graph.Guarantee) bool
+	// Validate checks the settings without I/O, at plan time; it reports all problems.
+	Validate(job sources.JobSettings) error
+	// Resource identifies what two sinks of one job may not share, for example a transactional prefix; empty for nothing.
+	Resource() string
+	// TransactionSlots is the largest number of transactional ids of one subtask; 0 without transactions.
+	TransactionSlots(job sources.JobSettings) int
+	// NewInstance makes the operator instance of one subtask for the resolved guarantee.
+	NewInstance(g graph.Guarantee) (operator.Instance, error)
+}
+
+// Context is what a sink instance knows of its place.
+type Context struct {
+	ClusterID, JobID, JobName, UID string
+	Attempt                        uint64
+	Subtask, Parallelism           int
+	Checkpoints                    graph.CheckpointConfig
+	Guarantee                      graph.Guarantee
+	Logger                         *slog.Logger
+	Stats                          *operator.Stats
+	Now                            func() time.Time
+}
+
+// Writer is a sink without transactions.
+type Writer[T any] interface {
+	// Open checks the outside world.
+	Open(ctx context.Context, sc Context) error
+	// Write takes one record. It may buffer.
+	Write(ctx context.Context, v T, timestamp int64) error
+	// Flush waits until everything written is accepted by the system and returns the first error of any write since the last
+	// Flush. At-least-once rests on it: it is called at every barrier.
+	Flush(ctx context.Context) error
+	Close() error
+}
+
+// Committable is a prepared transaction in a form that any process, now or later, can commit.
+type Committable struct {
+	Version uint32
+	Payload []byte
+}
+
+// Errors of Commit and RecoverCommit beyond success. Anything else counts as retriable.
+var (
+	// ErrRetriable: the outcome is not decided yet; try again.
+	ErrRetriable = errors.New("commit not decided yet")
+	// ErrLost: the transaction is proven aborted; its output is lost. Wrap it in a *LostError.
+	ErrLost = errors.New("output lost")
+	// ErrUnknown: the outcome cannot be found out; an operator must decide.
+	ErrUnknown = errors.New("commit outcome unknown")
+)
+
+// TwoPhaseCommitSink writes to an external system inside transactions that become visible only when committed.
+//
+// One goroutine calls Begin, Write, PreCommit and Abort. Commit runs on another goroutine, one call at a time, concurrently with
+// them. Txn is whatever the sink needs to write to an open transaction.
+type TwoPhaseCommitSink[T, Txn any] interface {
+	// Open checks the outside world. It begins nothing and touches no transaction of a former attempt.
+	Open(ctx context.Context, sc Context) error
+	// Begin starts a transaction; it is called with the first record after a barrier.
+	Begin(ctx context.Context) (Txn, error)
+	// Write adds a record to the transaction. It may buffer; an asynchronous failure surfaces at the latest in PreCommit.
+	Write(ctx context.Context, txn Txn, v T, timestamp int64) error
+	// PreCommit flushes: every write is accepted and every asynchronous error looked at. Afterwards Commit must be able to succeed
+	// from any process.
+	PreCommit(ctx context.Context, txn Txn) (Committable, error)
+	// Commit makes a prepared transaction visible. It is idempotent.
+	Commit(ctx context.Context, c Committable) error
+	// Abort ends a transaction that was not prepared.
+	Abort(ctx context.Context, txn Txn) error
+	// RecoverCommit commits the transactions of the restored checkpoint, before any task of the attempt begins anything.
+	RecoverCommit(ctx context.Context, cs []Committable) error
+	// RecoverAbort ends what former attempts left open. Begin is called only afterwards.
+	RecoverAbort(ctx context.Context, scope operator.Scope) error
+	// Close releases everything; it aborts an open transaction and never a prepared one.
+	Close() error
+}
+
+// Releaser is implemented by sinks that reuse what identifies a transaction. Release tells that a completed checkpoint no longer
+// lists the committed transaction, so that its identity is free.
+type Releaser interface {
+	Release(c Committable)
+}
+
+// Prover is implemented by sinks whose system can end a transaction by itself. Prove returns an error unless the transaction being
+// prepared and every pending one are still open with more than budget left; it is called before a barrier is acknowledged.
+type Prover interface {
+	Prove(ctx context.Context, pending []Committable, budget time.Duration) error
+}
+
+// LostError tells what output was proven lost.
+type LostError struct {
+	Sink        string
+	Checkpoint  uint64
+	Transaction string
+	// Detail names partitions and record counts.
+	Detail string
+}
+
+// Error implements error.
+func (e *LostError) Error() string {
+	return "sink " + e.Sink + ": transaction " + e.Transaction + " was aborted by the broker after it was prepared: " + e.Detail
+}
+
+// Is reports whether target is ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
