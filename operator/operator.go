@@ -167,6 +167,8 @@ type Runtime struct {
 
 // Stats are an instance's figures beyond records in and out. They are totals since the attempt's start, except Lag.
 type Stats struct {
+	// In and Out are published in batches: In by sources, Out by sinks.
+	In, Out     atomic.Uint64
 	Late        atomic.Uint64
 	Skipped     atomic.Uint64
 	DeadLetters atomic.Uint64

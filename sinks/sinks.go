@@ -127,3 +127,6 @@ func (e *LostError) Error() string {
 
 // Is reports whether target is ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// FailureClass makes a lost transaction stop the job.
+func (e *LostError) FailureClass() operator.Class { return operator.ClassDataLoss }
