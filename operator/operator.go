@@ -163,6 +163,9 @@ type Runtime struct {
 	Restored []*snapshotv1.OperatorSnapshot
 	// Fail fails the task from any goroutine.
 	Fail func(error)
+	// Post runs fn on the task's goroutine between records, soon. It may be called from any goroutine and never blocks; after the
+	// task ended it does nothing. An error of fn fails the task.
+	Post func(fn func() error)
 }
 
 // Stats are an instance's figures beyond records in and out. They are totals since the attempt's start, except Lag.
