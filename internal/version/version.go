@@ -1,0 +1,18 @@
+// Package version holds the program's version and the range of protocol versions it speaks.
+package version
+
+// ProtocolMin and ProtocolMax bound the versions of the conversations between job binary, TaskManager and JobManager that this
+// program understands, inclusive.
+const (
+	ProtocolMin = 1
+	ProtocolMax = 1
+)
+
+// Version is the release, set by the linker; "dev" in a plain build.
+var Version = "dev"
+
+// Common returns the highest protocol version that both sides speak.
+func Common(theirMin, theirMax uint32) (uint32, bool) {
+	v := min(uint32(ProtocolMax), theirMax)
+	return v, v >= max(uint32(ProtocolMin), theirMin)
+}
