@@ -1,0 +1,82 @@
+# Everything a person or CI runs. `make help` explains each target.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# Pinned tools, built from the Go module proxy into .cache/bin.
+TOOLS     := $(CURDIR)/.cache/bin
+BUF       := github.com/bufbuild/buf/cmd/buf@v1.75.0
+GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOFUMPT   := mvdan.cc/gofumpt@v0.12.0
+GENGO     := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+GENGRPC   := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  := -X github.com/weir-stream/weir/internal/version.Version=$(VERSION)
+DURATION ?= 10m
+SEED     ?= 0
+# Packages whose tests start processes and brokers; they run one after the other, after the rest.
+E2E      := ./test/...
+
+.PHONY: help build demo test test-unit test-race test-e2e test-robustness fuzz bench lint fix generate verify check-go check-test-tools
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | awk -F ':.*?## ' '{printf "  %-17s %s\n", $$1, $$2}'
+
+build: check-go ## build bin/weir (no C compiler needed)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/weir ./cmd/weir
+
+demo: build ## run the demo: a cluster of processes, kills, and an account of lost and duplicated results
+	bin/weir demo $(DEMO_ARGS)
+
+test: check-test-tools test-race test-e2e ## all tests with the race detector, end to end on a real Kafka included
+
+test-unit: check-test-tools ## unit and component tests, without the race detector
+	go test -shuffle=on $$(go list ./... | grep -v '/weir/test/')
+
+test-race: check-test-tools ## unit and component tests with the race detector
+	go test -race -shuffle=on -timeout 15m $$(go list ./... | grep -v '/weir/test/')
+
+test-e2e: check-test-tools ## tests with real processes and a real Kafka
+	go test -race -shuffle=on -p 1 -timeout 20m $(E2E)
+
+test-robustness: check-test-tools ## random faults against a model: make test-robustness DURATION=10m SEED=7
+	WEIR_ROBUSTNESS_DURATION=$(DURATION) WEIR_ROBUSTNESS_SEED=$(SEED) go test -count=1 -timeout 24h -run TestRobustness -v ./test/robustness
+
+fuzz: check-go ## run each fuzz test for FUZZTIME (default 20s)
+	@for p in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -hoE '^func (Fuzz[A-Za-z0-9_]*)' $$p/*_test.go | awk '{print $$2}'); do \
+	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} $$p; done; done
+
+bench: check-test-tools ## measure against a hand-written program; see bench/README.md
+	go run ./bench
+
+$(TOOLS)/.installed: Makefile
+	@mkdir -p $(TOOLS)
+	@for t in $(BUF) $(GOLANGCI) $(GOFUMPT) $(GENGO) $(GENGRPC); do echo "installing $$t"; GOBIN=$(TOOLS) go install $$t; done
+	@touch $@
+
+lint: check-go $(TOOLS)/.installed ## buf lint, golangci-lint
+	PATH=$(TOOLS):$$PATH buf lint
+	$(TOOLS)/golangci-lint run ./...
+
+fix: check-go $(TOOLS)/.installed ## format the code
+	$(TOOLS)/gofumpt -w $$(git ls-files '*.go' | grep -v '^gen/')
+	$(TOOLS)/golangci-lint run --fix ./...
+
+generate: check-go $(TOOLS)/.installed ## regenerate code and reference pages
+	PATH=$(TOOLS):$$PATH buf generate
+	go run ./internal/docgen docs/reference
+
+verify: generate ## fail when generated files or go.mod are not up to date
+	go mod tidy -diff
+	@git diff --exit-code -- gen docs/reference || { echo "generated files are out of date: run make generate and commit"; exit 1; }
+	@test -z "$$(git ls-files --others --exclude-standard gen docs/reference)" || { echo "generated files are not committed"; exit 1; }
+
+check-go:
+	@command -v go >/dev/null || { echo "Go is missing: install Go 1.26 or newer (https://go.dev/dl)"; exit 1; }
+
+check-test-tools: check-go
+	@command -v $${CC:-gcc} >/dev/null || { echo "a C compiler is missing: the tests need one for the race detector and confluent-kafka-go (Debian: apt-get install gcc libc6-dev)"; exit 1; }
+	@test -n "$${WEIR_TEST_KAFKA:-}" || command -v java >/dev/null || { echo "Java is missing: the tests start a real Kafka with it (Debian: apt-get install openjdk-17-jre-headless), or set WEIR_TEST_KAFKA=host:port"; exit 1; }
+	@test -n "$${WEIR_TEST_KAFKA:-}" || command -v mvn >/dev/null || { echo "Maven is missing: the tests fetch Kafka with it (Debian: apt-get install maven), or set WEIR_TEST_KAFKA=host:port"; exit 1; }
