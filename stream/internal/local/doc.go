@@ -1,0 +1,2 @@
+// Package local runs a whole job in one process, with checkpoints and recovery, for development and for `weir demo`.
+package local

@@ -1,0 +1,2 @@
+// Package worker runs the operators of one attempt of a job inside one process.
+package worker
