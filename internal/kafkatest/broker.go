@@ -1,0 +1,310 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Config describes a broker. The zero value is good.
+type Config struct {
+	// Dir holds configuration, log and data; default a temporary directory that Close removes.
+	Dir string
+	// Properties are added to server.properties and override what is there.
+	Properties map[string]string
+	// Features sets finalized feature levels when the data is formatted, for example transaction.version to 0.
+	Features map[string]int
+	// Advertise is the host:port that the broker tells its clients; default its own. Set it to a [Proxy]'s address.
+	Advertise string
+	// Heap is the JVM's heap size; default 512m.
+	Heap string
+	// StartTimeout bounds one start; default 90 s.
+	StartTimeout time.Duration
+
+	jvm []string
+}
+
+// Broker is one Kafka node.
+type Broker struct {
+	cfg      Config
+	dist     *distribution
+	process  *process
+	dir      string
+	ownDir   bool
+	listen   string
+	internal string
+}
+
+// Start fetches the broker's software when needed, formats its data and returns when the broker answers. The context bounds the
+// start only; the caller owns the broker and must Close it.
+func Start(ctx context.Context, cfg Config) (*Broker, error) {
+	d, err := locate(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("prepare a Kafka broker: %w", err)
+	}
+	return start(ctx, d, cfg)
+}
+
+func start(ctx context.Context, d *distribution, cfg Config) (_ *Broker, err error) {
+	b := &Broker{cfg: cfg, dist: d, dir: cfg.Dir}
+	if b.cfg.Heap == "" {
+		b.cfg.Heap = "512m"
+	}
+	if b.cfg.StartTimeout == 0 {
+		b.cfg.StartTimeout = 90 * time.Second
+	}
+	if b.dir == "" {
+		if b.dir, err = os.MkdirTemp("", "weir-kafka-"); err != nil {
+			return nil, err
+		}
+		b.ownDir = true
+	} else if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return nil, err
+	}
+	b.process = &process{logPath: filepath.Join(b.dir, "server.log"), stopTimeout: 20 * time.Second}
+	defer func() {
+		if err != nil {
+			_ = b.Close()
+		}
+	}()
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	b.listen, b.internal = loopback(ports[0]), loopback(ports[1])
+	if err := os.WriteFile(b.file("server.properties"), []byte(b.properties(loopback(ports[2]))), 0o644); err != nil {
+		return nil, err
+	}
+	if err := b.format(ctx); err != nil {
+		return nil, err
+	}
+	return b, b.boot(ctx)
+}
+
+func (b *Broker) file(name string) string { return filepath.Join(b.dir, name) }
+
+// properties returns server.properties. Clients use the first listener, which may be advertised as a proxy; the broker's own traffic
+// (transaction markers among it) takes the second and never passes the proxy.
+func (b *Broker) properties(controller string) string {
+	advertised := b.listen
+	if b.cfg.Advertise != "" {
+		advertised = b.cfg.Advertise
+	}
+	props := map[string]string{
+		"process.roles":                       "broker,controller",
+		"node.id":                             "1",
+		"listeners":                           "PLAINTEXT://" + b.listen + ",INTERNAL://" + b.internal + ",CONTROLLER://" + controller,
+		"advertised.listeners":                "PLAINTEXT://" + advertised + ",INTERNAL://" + b.internal + ",CONTROLLER://" + controller,
+		"listener.security.protocol.map":      "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"inter.broker.listener.name":          "INTERNAL",
+		"controller.listener.names":           "CONTROLLER",
+		"controller.quorum.bootstrap.servers": controller,
+		"log.dirs":                            b.file("data"),
+		"auto.create.topics.enable":           "false",
+		"group.initial.rebalance.delay.ms":    "0",
+
+		// One node holds the only replica of the internal topics.
+		"offsets.topic.replication.factor":                 "1",
+		"offsets.topic.num.partitions":                     "4",
+		"transaction.state.log.replication.factor":         "1",
+		"transaction.state.log.min.isr":                    "1",
+		"transaction.state.log.num.partitions":             "4",
+		"share.coordinator.state.topic.replication.factor": "1",
+		"share.coordinator.state.topic.min.isr":            "1",
+
+		// Quick elections and a quick return after a kill.
+		"broker.session.timeout.ms":                                   "1500",
+		"broker.heartbeat.interval.ms":                                "250",
+		"controller.quorum.election.timeout.ms":                       "200",
+		"controller.quorum.fetch.timeout.ms":                          "1000",
+		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+
+		// A small footprint.
+		"num.network.threads":            "2",
+		"num.io.threads":                 "4",
+		"background.threads":             "2",
+		"log.cleaner.dedupe.buffer.size": "8388608",
+		"log.initial.task.delay.ms":      "500",
+	}
+	maps.Copy(props, b.cfg.Properties)
+	var out strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(props)) {
+		fmt.Fprintf(&out, "%s=%s\n", k, props[k])
+	}
+	return out.String()
+}
+
+func (b *Broker) format(ctx context.Context) error {
+	if _, err := os.Stat(b.file("data/meta.properties")); err == nil {
+		return nil
+	}
+	args := b.dist.command("128m", []string{"-XX:TieredStopAtLevel=1"})
+	args = append(args, "kafka.tools.StorageTool", "format", "--standalone", "-t", "d2VpcnRlc3RjbHVzdGVyMA", "-c", b.file("server.properties"))
+	for _, name := range slices.Sorted(maps.Keys(b.cfg.Features)) {
+		args = append(args, "--feature", fmt.Sprintf("%s=%d", name, b.cfg.Features[name]))
+	}
+	if out, err := exec.CommandContext(ctx, b.dist.java, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("format the broker's storage: %w\n%s", err, tail(out, 20))
+	}
+	return nil
+}
+
+// boot starts the JVM and waits until the broker answers.
+func (b *Broker) boot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.StartTimeout)
+	defer cancel()
+	args := append(b.dist.command(b.cfg.Heap, b.cfg.jvm), "kafka.Kafka", b.file("server.properties"))
+	if err := b.process.run(b.dist.java, args); err != nil {
+		return err
+	}
+	_, done := b.process.current()
+	tick := time.NewTicker(30 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return fmt.Errorf("the broker died while starting:\n%s", b.LogTail(20))
+		case <-ctx.Done():
+			return fmt.Errorf("the broker was not ready in time: %w\n%s", ctx.Err(), b.LogTail(20))
+		case <-tick.C:
+		}
+		// The line comes when the broker is unfenced and its listeners take requests; asking before would log refusals only.
+		if log, err := os.ReadFile(b.process.logPath); err == nil && strings.Contains(string(log), "Kafka Server started") {
+			break
+		}
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.internal))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if err := cl.Ping(ctx); err != nil {
+		return fmt.Errorf("ask the broker: %w", err)
+	}
+	return nil
+}
+
+// Addr returns the host:port for clients: the advertised address.
+func (b *Broker) Addr() string {
+	if b.cfg.Advertise != "" {
+		return b.cfg.Advertise
+	}
+	return b.listen
+}
+
+// Listen returns the host:port on which the broker takes what a proxy forwards.
+func (b *Broker) Listen() string { return b.listen }
+
+// Direct returns a host:port that never leads through a proxy.
+func (b *Broker) Direct() string {
+	if b.internal != "" {
+		return b.internal
+	}
+	return b.Addr()
+}
+
+// PID returns the process id of the broker, 0 for one that this package did not start.
+func (b *Broker) PID() int {
+	if b.process == nil {
+		return 0
+	}
+	cmd, _ := b.process.current()
+	if cmd == nil || cmd.Process == nil {
+		return 0
+	}
+	return cmd.Process.Pid
+}
+
+// LogTail returns the last lines of the broker's log.
+func (b *Broker) LogTail(lines int) string {
+	if b.process == nil {
+		return ""
+	}
+	out, err := os.ReadFile(b.process.logPath)
+	if err != nil {
+		return err.Error()
+	}
+	return tail(out, lines)
+}
+
+var errForeign = errors.New("the broker named by " + EnvBroker + " is not managed by the tests")
+
+// Stop ends the broker in an orderly way; its data stays.
+func (b *Broker) Stop() error { return b.signal(syscall.SIGTERM) }
+
+// Kill ends the broker at once, as kill -9 does; its data stays.
+func (b *Broker) Kill() error { return b.signal(syscall.SIGKILL) }
+
+// Pause freezes the broker until Resume.
+func (b *Broker) Pause() error { return b.poke(syscall.SIGSTOP) }
+
+// Resume undoes Pause.
+func (b *Broker) Resume() error { return b.poke(syscall.SIGCONT) }
+
+func (b *Broker) signal(sig syscall.Signal) error {
+	if b.process == nil {
+		return errForeign
+	}
+	return b.process.end(sig)
+}
+
+func (b *Broker) poke(sig syscall.Signal) error {
+	if b.process == nil {
+		return errForeign
+	}
+	return syscall.Kill(b.PID(), sig)
+}
+
+// Restart starts a stopped or killed broker again on the same data and the same ports.
+func (b *Broker) Restart(ctx context.Context) error {
+	if b.process == nil {
+		return errForeign
+	}
+	return b.boot(ctx)
+}
+
+// Close ends the broker and removes its directory unless the caller chose it.
+func (b *Broker) Close() error {
+	if b.process == nil {
+		return nil
+	}
+	sig := syscall.SIGKILL // nobody reads the data again
+	if !b.ownDir || len(b.cfg.jvm) > 0 {
+		sig = syscall.SIGTERM
+	}
+	err := b.process.end(sig)
+	if errors.Is(err, errNotRunning) {
+		err = nil
+	}
+	if b.ownDir {
+		err = errors.Join(err, os.RemoveAll(b.dir))
+	}
+	return err
+}
+
+func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// freePorts returns n different ports that were free a moment ago.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, 0, n)
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
