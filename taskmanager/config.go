@@ -1,0 +1,174 @@
+package taskmanager
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/weir-stream/weir/internal/config"
+)
+
+// Config configures a TaskManager. The yaml tags are the keys of its file; WEIR_TM_<KEY> and --<key> override them.
+type Config struct {
+	// DataDir holds the TaskManager's id, caches, logs and scratch files. One process at a time. Default: ./weir-taskmanager.
+	DataDir string `yaml:"data_dir" help:"directory for identity, caches, logs and scratch files"`
+	// Slots is the number of parallel pipeline slices that run here, 1 to 10000. Default: the number of CPUs.
+	Slots int `yaml:"slots" help:"parallel pipeline slices that run here"`
+	// JobManagers are the host:port addresses of the JobManagers; any subset that can be reached will do. Default: 127.0.0.1:6123.
+	JobManagers []string `yaml:"jobmanagers" help:"host:port of the JobManagers, separated by commas"`
+	// BindHost is the address on which workers listen for each other's data. Default: 127.0.0.1.
+	BindHost string `yaml:"bind_host" help:"address on which workers listen for data"`
+	// AdvertiseHost is the name or address by which other workers reach these. Default: BindHost, or the host name where that is a
+	// wildcard.
+	AdvertiseHost string `yaml:"advertise_host" help:"name or address by which other workers reach these"`
+	// Host is the name shown to people. Default: the machine's host name.
+	Host string `yaml:"host" help:"name shown to people"`
+	// StorageURL is the root of checkpoint storage, the same for every node of the cluster. Required.
+	StorageURL string `yaml:"storage_url" help:"root of checkpoint storage, such as file:///mnt/shared/weir"`
+	// AdminAddress is the host:port of metrics, health and profiles; empty turns it off. Default: off.
+	AdminAddress string `yaml:"admin_address" help:"host:port of metrics, health and profiles; empty turns them off"`
+	// LogRetention bounds the kept output of workers in bytes, from 1 MiB. Default: 256 MiB.
+	LogRetention config.Bytes `yaml:"log_retention" help:"bytes of worker output kept"`
+	// LogPerWorker bounds the kept output of one worker process in bytes, 64 KiB to LogRetention. Default: 16 MiB.
+	LogPerWorker config.Bytes `yaml:"log_per_worker" help:"bytes of output kept of one worker process"`
+	// ArtifactCache bounds the cached job binaries in bytes, from 1 MiB; binaries in use stay beyond it. Default: 2 GiB.
+	ArtifactCache config.Bytes `yaml:"artifact_cache" help:"bytes of job binaries cached"`
+	// SegmentCache bounds the local copies of state files in bytes; 0 means no bound; files in use stay beyond it. Default: 20 GiB.
+	SegmentCache config.Bytes `yaml:"segment_cache" help:"bytes of state files cached; 0 means no bound"`
+	// CancelDeadline is how long a worker may take to stop before it is killed, 0 to 10 min. Default: 5 s.
+	CancelDeadline time.Duration `yaml:"cancel_deadline" help:"how long a worker may take to stop before it is killed"`
+	// ConnectTimeout is how long a worker process may take to connect after its start, 1 s to 10 min. Default: 20 s.
+	ConnectTimeout time.Duration `yaml:"connect_timeout" help:"how long a worker may take to connect after its start"`
+	// StallTimeout is how long a worker may be silent before it is killed, 2 s to 10 min. Default: 20 s.
+	StallTimeout time.Duration `yaml:"stall_timeout" help:"how long a worker may be silent before it is killed"`
+	// PlanTimeout bounds a run of a job binary in plan mode, 1 s to 10 min. Default: 30 s.
+	PlanTimeout time.Duration `yaml:"plan_timeout" help:"how long a job binary may take to plan"`
+	// Insecure allows addresses other than loopback without TLS. Default: false.
+	Insecure bool `yaml:"insecure" help:"allow addresses other than loopback without TLS"`
+}
+
+// Default returns the configuration without any setting.
+func Default() Config {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return Config{
+		DataDir:        "weir-taskmanager",
+		Slots:          runtime.NumCPU(),
+		JobManagers:    []string{"127.0.0.1:6123"},
+		BindHost:       "127.0.0.1",
+		Host:           host,
+		LogRetention:   256 << 20,
+		LogPerWorker:   16 << 20,
+		ArtifactCache:  2 << 30,
+		SegmentCache:   20 << 30,
+		CancelDeadline: 5 * time.Second,
+		ConnectTimeout: 20 * time.Second,
+		StallTimeout:   20 * time.Second,
+		PlanTimeout:    30 * time.Second,
+	}
+}
+
+// Validate returns every problem of the configuration at once.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+	}
+	if c.DataDir == "" {
+		bad("data_dir", "must be set")
+	}
+	if c.Slots < 1 || c.Slots > 10000 {
+		bad("slots", "%d is not within 1 and 10000", c.Slots)
+	}
+	if len(c.JobManagers) == 0 {
+		bad("jobmanagers", "needs at least one host:port")
+	}
+	for _, a := range c.JobManagers {
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			bad("jobmanagers", "%q is not host:port", a)
+		} else if !c.Insecure && !loopback(a) {
+			bad("jobmanagers", "%s is not a loopback address and there is no TLS: set insecure to allow it", a)
+		}
+	}
+	if c.BindHost == "" {
+		bad("bind_host", "must be set")
+	} else if !c.Insecure && !loopback(net.JoinHostPort(c.BindHost, "0")) {
+		bad("bind_host", "%s is not a loopback address and there is no TLS: set insecure to allow it", c.BindHost)
+	}
+	if c.AdminAddress != "" {
+		if _, _, err := net.SplitHostPort(c.AdminAddress); err != nil {
+			bad("admin_address", "%q is not host:port", c.AdminAddress)
+		} else if !c.Insecure && !loopback(c.AdminAddress) {
+			bad("admin_address", "%s is not a loopback address: set insecure to allow it", c.AdminAddress)
+		}
+	}
+	switch u, err := url.Parse(c.StorageURL); {
+	case c.StorageURL == "":
+		bad("storage_url", "must be set to the storage that all nodes share, such as file:///mnt/shared/weir")
+	case err != nil || u.Scheme == "":
+		bad("storage_url", "%q is not a URL such as file:///mnt/shared/weir", c.StorageURL)
+	}
+	if c.LogRetention < 1<<20 {
+		bad("log_retention", "%s is less than 1MiB", c.LogRetention)
+	}
+	if c.LogPerWorker < 64<<10 || c.LogPerWorker > c.LogRetention {
+		bad("log_per_worker", "%s is not within 64KiB and log_retention (%s)", c.LogPerWorker, c.LogRetention)
+	}
+	if c.ArtifactCache < 1<<20 {
+		bad("artifact_cache", "%s is less than 1MiB", c.ArtifactCache)
+	}
+	if c.SegmentCache < 0 {
+		bad("segment_cache", "must not be negative")
+	}
+	for _, d := range []struct {
+		key      string
+		value    time.Duration
+		min, max time.Duration
+	}{
+		{"cancel_deadline", c.CancelDeadline, 0, 10 * time.Minute},
+		{"connect_timeout", c.ConnectTimeout, time.Second, 10 * time.Minute},
+		{"stall_timeout", c.StallTimeout, 2 * time.Second, 10 * time.Minute},
+		{"plan_timeout", c.PlanTimeout, time.Second, 10 * time.Minute},
+	} {
+		if d.value < d.min || d.value > d.max {
+			bad(d.key, "%v is not within %v and %v", d.value, d.min, d.max)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// advertise returns the host that other workers are told.
+func (c Config) advertise() string {
+	if c.AdvertiseHost != "" {
+		return c.AdvertiseHost
+	}
+	if ip := net.ParseIP(c.BindHost); ip != nil && ip.IsUnspecified() {
+		return c.Host
+	}
+	return c.BindHost
+}
+
+// path returns a name below the data directory.
+func (c Config) path(elem ...string) string {
+	return filepath.Join(append([]string{c.DataDir}, elem...)...)
+}
+
+// loopback reports whether address can only mean this machine.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if ip := net.ParseIP(strings.Trim(host, "[]")); ip != nil {
+		return ip.IsLoopback()
+	}
+	return host == "localhost"
+}
