@@ -32,6 +32,7 @@ type Operator struct {
 	// Parallelism is the number of subtasks; 0 takes the job's default.
 	Parallelism int
 	Source      bool
+	Sink        bool
 	Stateful    bool // needs a stable uid
 	NamedByUser bool // name or uid was chosen by the user, not generated
 	NoChain     bool // starts a vertex of its own
@@ -40,6 +41,8 @@ type Operator struct {
 	Guarantee Guarantee
 	// TransactionSlots is the largest number of transactional ids one subtask may use; 0 without transactions.
 	TransactionSlots int
+	// Resource is what no other sink of the job may use, such as a transactional prefix; empty for nothing.
+	Resource string
 }
 
 // Edge connects two operators of the logical graph.

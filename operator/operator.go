@@ -100,6 +100,12 @@ type WatermarkSource interface {
 	CurrentWatermark(now time.Time) (wm int64, idle bool)
 }
 
+// IdleListener is implemented by instances that make watermarks of the records they get. The task tells them when nothing upstream
+// has anything to contribute (the chain's source reports idle, or every input channel is idle), and when that ends.
+type IdleListener interface {
+	InputIdle(idle bool)
+}
+
 // SourceInstance is implemented by sources.
 type SourceInstance interface {
 	Instance
@@ -146,14 +152,16 @@ type Clock interface {
 type Runtime struct {
 	ClusterID, JobID, JobName string
 	Attempt                   uint64
-	Operator                  graph.Operator
-	Subtask, Parallelism      int
-	MaxParallelism            int
-	KeyGroups                 keygroup.Range
-	Checkpoints               graph.CheckpointConfig
-	Clock                     Clock
-	Logger                    *slog.Logger
-	Stats                     *Stats
+	// Vertex is the id of the task's vertex; with Subtask it names the task.
+	Vertex               string
+	Operator             graph.Operator
+	Subtask, Parallelism int
+	MaxParallelism       int
+	KeyGroups            keygroup.Range
+	Checkpoints          graph.CheckpointConfig
+	Clock                Clock
+	Logger               *slog.Logger
+	Stats                *Stats
 	// Dir is a local scratch directory of this instance, emptied at the attempt's end.
 	Dir string
 	// Segments stores and fetches the instance's state files.
@@ -161,6 +169,8 @@ type Runtime struct {
 	// Restored holds the operator's snapshots of the restore point: its own when the parallelism is unchanged, else those of all
 	// former subtasks, of which the instance takes its share. Empty for a start from nothing.
 	Restored []*snapshotv1.OperatorSnapshot
+	// AllowDroppedState makes restored states that the instance no longer declares be left out instead of refused.
+	AllowDroppedState bool
 	// Fail fails the task from any goroutine.
 	Fail func(error)
 	// Post runs fn on the task's goroutine between records, soon. It may be called from any goroutine and never blocks; after the
