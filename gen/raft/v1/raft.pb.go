@@ -319,6 +319,61 @@ func (x *Savepoint) GetError() string {
 	return ""
 }
 
+// RestartEntry is one failure as the restart policy sees it.
+type RestartEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Wall-clock milliseconds since the epoch.
+	AtMs int64 `protobuf:"varint,1,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// The restart counts against the budget.
+	Counted       bool `protobuf:"varint,2,opt,name=counted,proto3" json:"counted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartEntry) Reset() {
+	*x = RestartEntry{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartEntry) ProtoMessage() {}
+
+func (x *RestartEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartEntry.ProtoReflect.Descriptor instead.
+func (*RestartEntry) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RestartEntry) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *RestartEntry) GetCounted() bool {
+	if x != nil {
+		return x.Counted
+	}
+	return false
+}
+
 // JobRecord is one job in the state machine.
 type JobRecord struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -364,13 +419,17 @@ type JobRecord struct {
 	Token string `protobuf:"bytes,31,opt,name=token,proto3" json:"token,omitempty"`
 	// The current attempt settles only: it commits and fences, and runs nothing.
 	SettlingAttempt bool `protobuf:"varint,32,opt,name=settling_attempt,json=settlingAttempt,proto3" json:"settling_attempt,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What the restart policy needs to know of former failures, oldest first.
+	RestartHistory []*RestartEntry `protobuf:"bytes,33,rep,name=restart_history,json=restartHistory,proto3" json:"restart_history,omitempty"`
+	// Request id of the EndJob that was accepted.
+	EndRequestId  string `protobuf:"bytes,34,opt,name=end_request_id,json=endRequestId,proto3" json:"end_request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[3]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +441,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[3]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +454,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{3}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *JobRecord) GetId() string {
@@ -622,6 +681,20 @@ func (x *JobRecord) GetSettlingAttempt() bool {
 	return false
 }
 
+func (x *JobRecord) GetRestartHistory() []*RestartEntry {
+	if x != nil {
+		return x.RestartHistory
+	}
+	return nil
+}
+
+func (x *JobRecord) GetEndRequestId() string {
+	if x != nil {
+		return x.EndRequestId
+	}
+	return ""
+}
+
 // InitCluster gives the cluster its id; later ones change nothing.
 type InitCluster struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -632,7 +705,7 @@ type InitCluster struct {
 
 func (x *InitCluster) Reset() {
 	*x = InitCluster{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[4]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -644,7 +717,7 @@ func (x *InitCluster) String() string {
 func (*InitCluster) ProtoMessage() {}
 
 func (x *InitCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[4]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -657,7 +730,7 @@ func (x *InitCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitCluster.ProtoReflect.Descriptor instead.
 func (*InitCluster) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{4}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *InitCluster) GetClusterId() string {
@@ -677,7 +750,7 @@ type CreateJob struct {
 
 func (x *CreateJob) Reset() {
 	*x = CreateJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[5]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +762,7 @@ func (x *CreateJob) String() string {
 func (*CreateJob) ProtoMessage() {}
 
 func (x *CreateJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[5]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +775,7 @@ func (x *CreateJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJob.ProtoReflect.Descriptor instead.
 func (*CreateJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{5}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateJob) GetJob() *JobRecord {
@@ -728,7 +801,7 @@ type NewAttempt struct {
 
 func (x *NewAttempt) Reset() {
 	*x = NewAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +813,7 @@ func (x *NewAttempt) String() string {
 func (*NewAttempt) ProtoMessage() {}
 
 func (x *NewAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +826,7 @@ func (x *NewAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewAttempt.ProtoReflect.Descriptor instead.
 func (*NewAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NewAttempt) GetJobId() string {
@@ -810,7 +883,7 @@ type StartAttempt struct {
 
 func (x *StartAttempt) Reset() {
 	*x = StartAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +895,7 @@ func (x *StartAttempt) String() string {
 func (*StartAttempt) ProtoMessage() {}
 
 func (x *StartAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +908,7 @@ func (x *StartAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartAttempt.ProtoReflect.Descriptor instead.
 func (*StartAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StartAttempt) GetJobId() string {
@@ -873,7 +946,7 @@ type FailAttempt struct {
 
 func (x *FailAttempt) Reset() {
 	*x = FailAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +958,7 @@ func (x *FailAttempt) String() string {
 func (*FailAttempt) ProtoMessage() {}
 
 func (x *FailAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +971,7 @@ func (x *FailAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailAttempt.ProtoReflect.Descriptor instead.
 func (*FailAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FailAttempt) GetJobId() string {
@@ -942,7 +1015,7 @@ type CompleteCheckpoint struct {
 
 func (x *CompleteCheckpoint) Reset() {
 	*x = CompleteCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1027,7 @@ func (x *CompleteCheckpoint) String() string {
 func (*CompleteCheckpoint) ProtoMessage() {}
 
 func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1040,7 @@ func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteCheckpoint.ProtoReflect.Descriptor instead.
 func (*CompleteCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{9}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CompleteCheckpoint) GetJobId() string {
@@ -1002,7 +1075,7 @@ type SettleCheckpoint struct {
 
 func (x *SettleCheckpoint) Reset() {
 	*x = SettleCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1087,7 @@ func (x *SettleCheckpoint) String() string {
 func (*SettleCheckpoint) ProtoMessage() {}
 
 func (x *SettleCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1100,7 @@ func (x *SettleCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleCheckpoint.ProtoReflect.Descriptor instead.
 func (*SettleCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{10}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SettleCheckpoint) GetJobId() string {
@@ -1055,7 +1128,7 @@ type ReserveCheckpointIDs struct {
 
 func (x *ReserveCheckpointIDs) Reset() {
 	*x = ReserveCheckpointIDs{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1140,7 @@ func (x *ReserveCheckpointIDs) String() string {
 func (*ReserveCheckpointIDs) ProtoMessage() {}
 
 func (x *ReserveCheckpointIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1153,7 @@ func (x *ReserveCheckpointIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveCheckpointIDs.ProtoReflect.Descriptor instead.
 func (*ReserveCheckpointIDs) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{11}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReserveCheckpointIDs) GetJobId() string {
@@ -1110,7 +1183,7 @@ type EndJob struct {
 
 func (x *EndJob) Reset() {
 	*x = EndJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +1195,7 @@ func (x *EndJob) String() string {
 func (*EndJob) ProtoMessage() {}
 
 func (x *EndJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +1208,7 @@ func (x *EndJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndJob.ProtoReflect.Descriptor instead.
 func (*EndJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{12}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EndJob) GetJobId() string {
@@ -1179,7 +1252,7 @@ type RecordResult struct {
 
 func (x *RecordResult) Reset() {
 	*x = RecordResult{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1264,7 @@ func (x *RecordResult) String() string {
 func (*RecordResult) ProtoMessage() {}
 
 func (x *RecordResult) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1277,7 @@ func (x *RecordResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResult.ProtoReflect.Descriptor instead.
 func (*RecordResult) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{13}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RecordResult) GetJobId() string {
@@ -1246,7 +1319,7 @@ type DropGarbage struct {
 
 func (x *DropGarbage) Reset() {
 	*x = DropGarbage{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1331,7 @@ func (x *DropGarbage) String() string {
 func (*DropGarbage) ProtoMessage() {}
 
 func (x *DropGarbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1344,7 @@ func (x *DropGarbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropGarbage.ProtoReflect.Descriptor instead.
 func (*DropGarbage) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{14}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DropGarbage) GetJobId() string {
@@ -1299,7 +1372,7 @@ type FencedAttempts struct {
 
 func (x *FencedAttempts) Reset() {
 	*x = FencedAttempts{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1384,7 @@ func (x *FencedAttempts) String() string {
 func (*FencedAttempts) ProtoMessage() {}
 
 func (x *FencedAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1397,7 @@ func (x *FencedAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FencedAttempts.ProtoReflect.Descriptor instead.
 func (*FencedAttempts) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{15}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FencedAttempts) GetJobId() string {
@@ -1353,7 +1426,7 @@ type RequestStop struct {
 
 func (x *RequestStop) Reset() {
 	*x = RequestStop{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1438,7 @@ func (x *RequestStop) String() string {
 func (*RequestStop) ProtoMessage() {}
 
 func (x *RequestStop) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1451,7 @@ func (x *RequestStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestStop.ProtoReflect.Descriptor instead.
 func (*RequestStop) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{16}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RequestStop) GetJobId() string {
@@ -1413,7 +1486,7 @@ type ClearStop struct {
 
 func (x *ClearStop) Reset() {
 	*x = ClearStop{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1498,7 @@ func (x *ClearStop) String() string {
 func (*ClearStop) ProtoMessage() {}
 
 func (x *ClearStop) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1511,7 @@ func (x *ClearStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearStop.ProtoReflect.Descriptor instead.
 func (*ClearStop) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{17}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClearStop) GetJobId() string {
@@ -1467,7 +1540,7 @@ type PinCheckpoint struct {
 
 func (x *PinCheckpoint) Reset() {
 	*x = PinCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1552,7 @@ func (x *PinCheckpoint) String() string {
 func (*PinCheckpoint) ProtoMessage() {}
 
 func (x *PinCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1565,7 @@ func (x *PinCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinCheckpoint.ProtoReflect.Descriptor instead.
 func (*PinCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{18}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PinCheckpoint) GetJobId() string {
@@ -1527,7 +1600,7 @@ type RecordSavepoint struct {
 
 func (x *RecordSavepoint) Reset() {
 	*x = RecordSavepoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1612,7 @@ func (x *RecordSavepoint) String() string {
 func (*RecordSavepoint) ProtoMessage() {}
 
 func (x *RecordSavepoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1625,7 @@ func (x *RecordSavepoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordSavepoint.ProtoReflect.Descriptor instead.
 func (*RecordSavepoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{19}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RecordSavepoint) GetJobId() string {
@@ -1581,7 +1654,7 @@ type MemberLevel struct {
 
 func (x *MemberLevel) Reset() {
 	*x = MemberLevel{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1666,7 @@ func (x *MemberLevel) String() string {
 func (*MemberLevel) ProtoMessage() {}
 
 func (x *MemberLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1679,7 @@ func (x *MemberLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberLevel.ProtoReflect.Descriptor instead.
 func (*MemberLevel) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{20}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MemberLevel) GetId() string {
@@ -1640,7 +1713,7 @@ type ForgetJob struct {
 
 func (x *ForgetJob) Reset() {
 	*x = ForgetJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1725,7 @@ func (x *ForgetJob) String() string {
 func (*ForgetJob) ProtoMessage() {}
 
 func (x *ForgetJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1738,7 @@ func (x *ForgetJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetJob.ProtoReflect.Descriptor instead.
 func (*ForgetJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{21}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ForgetJob) GetJobId() string {
@@ -1705,7 +1778,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1790,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1803,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{22}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2027,7 +2100,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2112,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2125,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{23}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Snapshot) GetFormatVersion() uint32 {
@@ -2119,8 +2192,10 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
 	"checkpoint\x12\x13\n" +
 	"\x05at_ms\x18\x04 \x01(\x03R\x04atMs\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"\x9b\n" +
-	"\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"=\n" +
+	"\fRestartEntry\x12\x13\n" +
+	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x18\n" +
+	"\acounted\x18\x02 \x01(\bR\acounted\"\x86\v\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -2159,7 +2234,9 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\x0fstop_request_id\x18\x1d \x01(\tR\rstopRequestId\x12(\n" +
 	"\x10last_recovery_ms\x18\x1e \x01(\x04R\x0elastRecoveryMs\x12\x14\n" +
 	"\x05token\x18\x1f \x01(\tR\x05token\x12)\n" +
-	"\x10settling_attempt\x18  \x01(\bR\x0fsettlingAttempt\",\n" +
+	"\x10settling_attempt\x18  \x01(\bR\x0fsettlingAttempt\x12C\n" +
+	"\x0frestart_history\x18! \x03(\v2\x1a.weir.raft.v1.RestartEntryR\x0erestartHistory\x12$\n" +
+	"\x0eend_request_id\x18\" \x01(\tR\fendRequestId\",\n" +
 	"\vInitCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\"6\n" +
@@ -2284,86 +2361,88 @@ func file_weir_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_weir_raft_v1_raft_proto_rawDescData
 }
 
-var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*Placement)(nil),            // 0: weir.raft.v1.Placement
 	(*CompletedCheckpoint)(nil),  // 1: weir.raft.v1.CompletedCheckpoint
 	(*Savepoint)(nil),            // 2: weir.raft.v1.Savepoint
-	(*JobRecord)(nil),            // 3: weir.raft.v1.JobRecord
-	(*InitCluster)(nil),          // 4: weir.raft.v1.InitCluster
-	(*CreateJob)(nil),            // 5: weir.raft.v1.CreateJob
-	(*NewAttempt)(nil),           // 6: weir.raft.v1.NewAttempt
-	(*StartAttempt)(nil),         // 7: weir.raft.v1.StartAttempt
-	(*FailAttempt)(nil),          // 8: weir.raft.v1.FailAttempt
-	(*CompleteCheckpoint)(nil),   // 9: weir.raft.v1.CompleteCheckpoint
-	(*SettleCheckpoint)(nil),     // 10: weir.raft.v1.SettleCheckpoint
-	(*ReserveCheckpointIDs)(nil), // 11: weir.raft.v1.ReserveCheckpointIDs
-	(*EndJob)(nil),               // 12: weir.raft.v1.EndJob
-	(*RecordResult)(nil),         // 13: weir.raft.v1.RecordResult
-	(*DropGarbage)(nil),          // 14: weir.raft.v1.DropGarbage
-	(*FencedAttempts)(nil),       // 15: weir.raft.v1.FencedAttempts
-	(*RequestStop)(nil),          // 16: weir.raft.v1.RequestStop
-	(*ClearStop)(nil),            // 17: weir.raft.v1.ClearStop
-	(*PinCheckpoint)(nil),        // 18: weir.raft.v1.PinCheckpoint
-	(*RecordSavepoint)(nil),      // 19: weir.raft.v1.RecordSavepoint
-	(*MemberLevel)(nil),          // 20: weir.raft.v1.MemberLevel
-	(*ForgetJob)(nil),            // 21: weir.raft.v1.ForgetJob
-	(*Command)(nil),              // 22: weir.raft.v1.Command
-	(*Snapshot)(nil),             // 23: weir.raft.v1.Snapshot
-	(*v1.Segment)(nil),           // 24: weir.snapshot.v1.Segment
-	(*v11.Graph)(nil),            // 25: weir.job.v1.Graph
-	(*v12.RestorePoint)(nil),     // 26: weir.worker.v1.RestorePoint
-	(v11.JobState)(0),            // 27: weir.job.v1.JobState
-	(*v12.FencedAttempt)(nil),    // 28: weir.worker.v1.FencedAttempt
-	(*v11.Failure)(nil),          // 29: weir.job.v1.Failure
+	(*RestartEntry)(nil),         // 3: weir.raft.v1.RestartEntry
+	(*JobRecord)(nil),            // 4: weir.raft.v1.JobRecord
+	(*InitCluster)(nil),          // 5: weir.raft.v1.InitCluster
+	(*CreateJob)(nil),            // 6: weir.raft.v1.CreateJob
+	(*NewAttempt)(nil),           // 7: weir.raft.v1.NewAttempt
+	(*StartAttempt)(nil),         // 8: weir.raft.v1.StartAttempt
+	(*FailAttempt)(nil),          // 9: weir.raft.v1.FailAttempt
+	(*CompleteCheckpoint)(nil),   // 10: weir.raft.v1.CompleteCheckpoint
+	(*SettleCheckpoint)(nil),     // 11: weir.raft.v1.SettleCheckpoint
+	(*ReserveCheckpointIDs)(nil), // 12: weir.raft.v1.ReserveCheckpointIDs
+	(*EndJob)(nil),               // 13: weir.raft.v1.EndJob
+	(*RecordResult)(nil),         // 14: weir.raft.v1.RecordResult
+	(*DropGarbage)(nil),          // 15: weir.raft.v1.DropGarbage
+	(*FencedAttempts)(nil),       // 16: weir.raft.v1.FencedAttempts
+	(*RequestStop)(nil),          // 17: weir.raft.v1.RequestStop
+	(*ClearStop)(nil),            // 18: weir.raft.v1.ClearStop
+	(*PinCheckpoint)(nil),        // 19: weir.raft.v1.PinCheckpoint
+	(*RecordSavepoint)(nil),      // 20: weir.raft.v1.RecordSavepoint
+	(*MemberLevel)(nil),          // 21: weir.raft.v1.MemberLevel
+	(*ForgetJob)(nil),            // 22: weir.raft.v1.ForgetJob
+	(*Command)(nil),              // 23: weir.raft.v1.Command
+	(*Snapshot)(nil),             // 24: weir.raft.v1.Snapshot
+	(*v1.Segment)(nil),           // 25: weir.snapshot.v1.Segment
+	(*v11.Graph)(nil),            // 26: weir.job.v1.Graph
+	(*v12.RestorePoint)(nil),     // 27: weir.worker.v1.RestorePoint
+	(v11.JobState)(0),            // 28: weir.job.v1.JobState
+	(*v12.FencedAttempt)(nil),    // 29: weir.worker.v1.FencedAttempt
+	(*v11.Failure)(nil),          // 30: weir.job.v1.Failure
 }
 var file_weir_raft_v1_raft_proto_depIdxs = []int32{
-	24, // 0: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
-	25, // 1: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
-	26, // 2: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
-	27, // 3: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
-	27, // 4: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
+	25, // 0: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
+	26, // 1: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
+	27, // 2: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
+	28, // 3: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
+	28, // 4: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
 	0,  // 5: weir.raft.v1.JobRecord.placements:type_name -> weir.raft.v1.Placement
 	1,  // 6: weir.raft.v1.JobRecord.checkpoints:type_name -> weir.raft.v1.CompletedCheckpoint
 	1,  // 7: weir.raft.v1.JobRecord.garbage:type_name -> weir.raft.v1.CompletedCheckpoint
-	28, // 8: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
-	29, // 9: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
+	29, // 8: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
+	30, // 9: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
 	2,  // 10: weir.raft.v1.JobRecord.savepoints:type_name -> weir.raft.v1.Savepoint
-	26, // 11: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
-	3,  // 12: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
-	0,  // 13: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
-	29, // 14: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
-	1,  // 15: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
-	27, // 16: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
-	27, // 17: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
-	29, // 18: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
-	27, // 19: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
-	2,  // 20: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
-	4,  // 21: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
-	5,  // 22: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
-	6,  // 23: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
-	7,  // 24: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
-	8,  // 25: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
-	9,  // 26: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
-	10, // 27: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
-	11, // 28: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
-	12, // 29: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
-	13, // 30: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
-	14, // 31: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
-	15, // 32: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
-	16, // 33: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
-	17, // 34: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
-	18, // 35: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
-	19, // 36: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
-	20, // 37: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
-	21, // 38: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
-	3,  // 39: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
-	20, // 40: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	27, // 11: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
+	3,  // 12: weir.raft.v1.JobRecord.restart_history:type_name -> weir.raft.v1.RestartEntry
+	4,  // 13: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
+	0,  // 14: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
+	30, // 15: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
+	1,  // 16: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
+	28, // 17: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
+	28, // 18: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
+	30, // 19: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
+	28, // 20: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
+	2,  // 21: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
+	5,  // 22: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
+	6,  // 23: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
+	7,  // 24: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
+	8,  // 25: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
+	9,  // 26: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
+	10, // 27: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
+	11, // 28: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
+	12, // 29: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
+	13, // 30: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
+	14, // 31: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
+	15, // 32: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
+	16, // 33: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
+	17, // 34: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
+	18, // 35: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
+	19, // 36: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
+	20, // 37: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
+	21, // 38: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
+	22, // 39: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
+	4,  // 40: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
+	21, // 41: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_weir_raft_v1_raft_proto_init() }
@@ -2371,7 +2450,7 @@ func file_weir_raft_v1_raft_proto_init() {
 	if File_weir_raft_v1_raft_proto != nil {
 		return
 	}
-	file_weir_raft_v1_raft_proto_msgTypes[22].OneofWrappers = []any{
+	file_weir_raft_v1_raft_proto_msgTypes[23].OneofWrappers = []any{
 		(*Command_InitCluster)(nil),
 		(*Command_CreateJob)(nil),
 		(*Command_NewAttempt)(nil),
@@ -2397,7 +2476,7 @@ func file_weir_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_raft_v1_raft_proto_rawDesc), len(file_weir_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1517,8 +1517,10 @@ func (x *CommitAcked) GetCheckpoint() uint64 {
 type Activity struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	SinceCheckpoint uint64                 `protobuf:"varint,1,opt,name=since_checkpoint,json=sinceCheckpoint,proto3" json:"since_checkpoint,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Every source task of this worker has exhausted its input; sent once more when that becomes true.
+	Ended         bool `protobuf:"varint,2,opt,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Activity) Reset() {
@@ -1556,6 +1558,13 @@ func (x *Activity) GetSinceCheckpoint() uint64 {
 		return x.SinceCheckpoint
 	}
 	return 0
+}
+
+func (x *Activity) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
 }
 
 // Statistics are the figures of all tasks of this worker.
@@ -2209,9 +2218,10 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\vCommitAcked\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\x04R\n" +
-	"checkpoint\"5\n" +
+	"checkpoint\"K\n" +
 	"\bActivity\x12)\n" +
-	"\x10since_checkpoint\x18\x01 \x01(\x04R\x0fsinceCheckpoint\"?\n" +
+	"\x10since_checkpoint\x18\x01 \x01(\x04R\x0fsinceCheckpoint\x12\x14\n" +
+	"\x05ended\x18\x02 \x01(\bR\x05ended\"?\n" +
 	"\n" +
 	"Statistics\x121\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x1b.weir.job.v1.TaskStatisticsR\x05tasks\"\xf4\x04\n" +
