@@ -1,0 +1,73 @@
+package checkpoint
+
+import (
+	"strconv"
+	"time"
+)
+
+// TaskID names one subtask of one vertex.
+type TaskID struct {
+	Vertex  string
+	Subtask uint32
+}
+
+// String returns the name that people see, such as "totals[3]".
+func (t TaskID) String() string {
+	return t.Vertex + "[" + strconv.FormatUint(uint64(t.Subtask), 10) + "]"
+}
+
+// Task is one task of the attempt and the worker that runs it.
+type Task struct {
+	ID     TaskID
+	Source bool
+	// Worker names the worker process that runs the task; commits are acknowledged by worker.
+	Worker string
+}
+
+// Config describes one attempt. Durations and counts below zero count as zero.
+type Config struct {
+	// ClusterID, JobID, Attempt, Fingerprint and MaxParallelism go into the metadata of each checkpoint.
+	ClusterID, JobID string
+	Attempt          uint64
+	Fingerprint      string
+	MaxParallelism   uint32
+	// Tasks are all tasks of the attempt; metadata lists them in this order.
+	Tasks []Task
+
+	// Periodic turns regular checkpoints on. Without it, checkpoints are taken for savepoints, for a stop and when the input has
+	// ended.
+	Periodic bool
+	// Interval is the time from one trigger to the next.
+	Interval time.Duration
+	// Timeout bounds the time from the trigger until the metadata is written.
+	Timeout time.Duration
+	// MinPause is the least time between the end of a checkpoint and the next trigger.
+	MinPause time.Duration
+	// ToleratedFailures is the number of consecutive failed checkpoints that the attempt survives.
+	ToleratedFailures int
+	// Retained is the number of completed checkpoints the log keeps; at least 1.
+	Retained int
+
+	// FirstID and Limit bound the reserved ids: FirstID ≤ id < Limit. They may be equal.
+	FirstID, Limit uint64
+	// Reserve is how many ids are asked for at a time; 0 means 1000.
+	Reserve uint64
+
+	// Restored is the checkpoint the attempt started from; 0 for a start from nothing.
+	Restored uint64
+	// Initial asks for a checkpoint at once, without waiting for activity: the attempt started from nothing or from a savepoint, so
+	// no checkpoint of its own holds its positions.
+	Initial bool
+	// Full makes every checkpoint full until one is completed, so that none needs the files of what the job started from.
+	Full bool
+}
+
+const (
+	defaultReserve = 1000
+	// notifyEvery is the time after which a notice of completion is repeated.
+	notifyEvery = time.Second
+	// settleWithin bounds the delay between the last acknowledgement of a commit and the log entry that says so.
+	settleWithin = 10 * time.Second
+	// historySize is the number of finished checkpoints that Statistics remembers.
+	historySize = 20
+)

@@ -1,0 +1,13 @@
+// Package fsm is the replicated state machine of the JobManagers: jobs, their attempts and completed checkpoints, and the members'
+// command levels.
+//
+// [State] is pure: the same commands in the same order give the same state on every replica, whatever the machine, the time or the
+// number of snapshots in between. What must not race is decided in Apply, where the log has fixed the order: which checkpoint an
+// attempt starts from, and whether a completion still counts.
+//
+// Records are copied on write. A [View] is a cheap, consistent snapshot of everything that never changes afterwards; its records
+// must not be modified. A State is not safe for concurrent use; a [Machine], which makes one a hashicorp/raft FSM, is.
+//
+// Adding a command: give it the next number in weir.raft.v1, raise [Level], let the proposer wait until every member reports the
+// level, and add a case to Apply. A number that this program does not know makes Apply panic: skipping it would let replicas differ.
+package fsm
