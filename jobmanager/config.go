@@ -1,0 +1,242 @@
+package jobmanager
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Config describes a JobManager. Addresses are host:port.
+type Config struct {
+	// ID is this JobManager's stable id: letters, digits, "-", "_" and "."; default "jm1".
+	ID string `yaml:"id"`
+	// DataDir holds the Raft log and its snapshots. It belongs to one process; there is no default.
+	DataDir string `yaml:"data_dir"`
+	// Listen is the address of the gRPC listener; default 127.0.0.1:7070.
+	Listen string `yaml:"listen"`
+	// Advertise is the address by which users and TaskManagers reach the gRPC listener; empty takes the listener's own.
+	Advertise string `yaml:"advertise"`
+	// RaftListen is the address of the listener for other JobManagers; default 127.0.0.1:7071.
+	RaftListen string `yaml:"raft_listen"`
+	// RaftAdvertise is the address by which other JobManagers reach it; empty takes this member's entry in Members, or the
+	// listener's own.
+	RaftAdvertise string `yaml:"raft_advertise"`
+	// Members lists all JobManagers of the cluster, this one included, as id=raft-address; the same list on each. All of them must
+	// be up for the first start. Empty means a cluster of this one alone. At most 7.
+	Members []Member `yaml:"members"`
+	// Storage is the URL of checkpoint storage, for example file:///srv/weir, which every TaskManager must reach too; no default.
+	Storage string `yaml:"storage"`
+	// Admin is the address for metrics, health and, on loopback, profiles; default 127.0.0.1:7072; empty turns it off.
+	Admin string `yaml:"admin"`
+	// HeartbeatInterval is the pause between heartbeats of a TaskManager's session; default 1s, 100ms to 1m.
+	HeartbeatInterval time.Duration `yaml:"heartbeat_interval"`
+	// HeartbeatTimeout is the silence after which a TaskManager is lost; default 4s, at least twice the interval.
+	HeartbeatTimeout time.Duration `yaml:"heartbeat_timeout"`
+	// ReconnectGrace is the time in which a TaskManager whose session broke may come back before it is lost; default 500ms, at most
+	// 1m.
+	ReconnectGrace time.Duration `yaml:"reconnect_grace"`
+	// RegisterGrace is the time a new leader waits for TaskManagers to register before it deploys; default 1s, at most 1m.
+	RegisterGrace time.Duration `yaml:"register_grace"`
+	// RaftHeartbeat is the time without a leader after which an election begins; default 500ms, 50ms to 1m.
+	RaftHeartbeat time.Duration `yaml:"raft_heartbeat"`
+	// RaftElection is the time an election may take; default 500ms, at least RaftHeartbeat.
+	RaftElection time.Duration `yaml:"raft_election"`
+	// SlotsWait is the time a job waits for free slots before that is logged as a warning; it goes on waiting; default 30s.
+	SlotsWait time.Duration `yaml:"slots_wait"`
+	// CancelDeadline is the time a worker gets to stop before it is killed; default 5s, 100ms to 10m.
+	CancelDeadline time.Duration `yaml:"cancel_deadline"`
+	// PrepareWarning is the time after which a deployment that waits for tasks says for which; default 1m.
+	PrepareWarning time.Duration `yaml:"prepare_warning"`
+	// PrepareTimeout is the time after which a deployment that is not prepared fails the attempt; default 10m.
+	PrepareTimeout time.Duration `yaml:"prepare_timeout"`
+	// RecoveryBudget bounds the settling of an ended job: afterwards the result is recorded with what is unsettled; default 2m, 1s
+	// to 1h.
+	RecoveryBudget time.Duration `yaml:"recovery_budget"`
+	// ShutdownTimeout bounds the orderly shutdown; default 10s, 1s to 5m.
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
+	// Insecure allows addresses that are not loopback without TLS. Whoever reaches them can run code.
+	Insecure bool `yaml:"insecure"`
+}
+
+// Member is one JobManager of the fixed list. Its text form is id=host:port.
+type Member struct {
+	ID          string
+	RaftAddress string
+}
+
+var (
+	_ encoding.TextMarshaler   = Member{}
+	_ encoding.TextUnmarshaler = (*Member)(nil)
+)
+
+// MarshalText implements encoding.TextMarshaler.
+func (m Member) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *Member) UnmarshalText(text []byte) error {
+	id, addr, ok := strings.Cut(string(text), "=")
+	if !ok || id == "" || addr == "" {
+		return fmt.Errorf("member %q is not of the form id=host:port", text)
+	}
+	m.ID, m.RaftAddress = id, addr
+	return nil
+}
+
+// String returns id=host:port.
+func (m Member) String() string { return m.ID + "=" + m.RaftAddress }
+
+// Default returns the configuration with every default filled in. DataDir and Storage must still be set.
+func Default() Config {
+	return Config{
+		ID:                "jm1",
+		Listen:            "127.0.0.1:7070",
+		RaftListen:        "127.0.0.1:7071",
+		Admin:             "127.0.0.1:7072",
+		HeartbeatInterval: time.Second,
+		HeartbeatTimeout:  4 * time.Second,
+		ReconnectGrace:    500 * time.Millisecond,
+		RegisterGrace:     time.Second,
+		RaftHeartbeat:     500 * time.Millisecond,
+		RaftElection:      500 * time.Millisecond,
+		SlotsWait:         30 * time.Second,
+		CancelDeadline:    5 * time.Second,
+		PrepareWarning:    time.Minute,
+		PrepareTimeout:    10 * time.Minute,
+		RecoveryBudget:    2 * time.Minute,
+		ShutdownTimeout:   10 * time.Second,
+	}
+}
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+const maxMembers = 7
+
+// Validate returns all problems of the configuration at once, joined, each naming its key.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if !idPattern.MatchString(c.ID) {
+		bad("id: %q must be 1 to 63 letters, digits, '-', '_' or '.', beginning with a letter or digit", c.ID)
+	}
+	if c.DataDir == "" {
+		bad("data_dir: is required; set it to a directory that belongs to this JobManager alone")
+	}
+	if !strings.Contains(c.Storage, "://") {
+		bad("storage: %q is not a URL; set it to checkpoint storage that every TaskManager reaches, for example file:///srv/weir", c.Storage)
+	}
+	c.validateAddresses(bad)
+	c.validateMembers(bad)
+	for _, d := range []struct {
+		key      string
+		v        time.Duration
+		min, max time.Duration
+	}{
+		{"heartbeat_interval", c.HeartbeatInterval, 100 * time.Millisecond, time.Minute},
+		{"heartbeat_timeout", c.HeartbeatTimeout, 2 * c.HeartbeatInterval, time.Hour},
+		{"reconnect_grace", c.ReconnectGrace, 0, time.Minute},
+		{"register_grace", c.RegisterGrace, 0, time.Minute},
+		{"raft_heartbeat", c.RaftHeartbeat, 50 * time.Millisecond, time.Minute},
+		{"raft_election", c.RaftElection, c.RaftHeartbeat, time.Minute},
+		{"slots_wait", c.SlotsWait, 0, 24 * time.Hour},
+		{"cancel_deadline", c.CancelDeadline, 100 * time.Millisecond, 10 * time.Minute},
+		{"prepare_warning", c.PrepareWarning, time.Second, 24 * time.Hour},
+		{"prepare_timeout", c.PrepareTimeout, time.Second, 24 * time.Hour},
+		{"recovery_budget", c.RecoveryBudget, time.Second, time.Hour},
+		{"shutdown_timeout", c.ShutdownTimeout, time.Second, 5 * time.Minute},
+	} {
+		if d.v < d.min || d.v > d.max {
+			bad("%s: %s is not between %s and %s", d.key, d.v, d.min, d.max)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateAddresses(bad func(string, ...any)) {
+	for _, a := range []struct {
+		key, v        string
+		empty, listen bool
+	}{
+		{"listen", c.Listen, false, true},
+		{"advertise", c.Advertise, true, false},
+		{"raft_listen", c.RaftListen, false, true},
+		{"raft_advertise", c.RaftAdvertise, true, false},
+		{"admin", c.Admin, true, true},
+	} {
+		if a.v == "" && a.empty {
+			continue
+		}
+		host, _, err := net.SplitHostPort(a.v)
+		if err != nil {
+			bad("%s: %q is not host:port", a.key, a.v)
+			continue
+		}
+		if a.listen && !c.Insecure && !loopback(host) {
+			bad("%s: %s is reachable from other machines, and whoever reaches it can run code; use a loopback address, or allow it with insecure: true (--insecure)", a.key, a.v)
+		}
+	}
+	for _, a := range [][3]string{{"advertise", c.Advertise, c.Listen}, {"raft_advertise", c.raftAdvertise(), c.RaftListen}} {
+		if host, _, err := net.SplitHostPort(a[2]); err == nil && a[1] == "" && unspecified(host) {
+			bad("%s: is required when listening on every address (%s)", a[0], a[2])
+		}
+	}
+}
+
+func (c *Config) validateMembers(bad func(string, ...any)) {
+	if len(c.Members) > maxMembers {
+		bad("members: %d are more than %d", len(c.Members), maxMembers)
+	}
+	if n := len(c.Members); n > 0 && n%2 == 0 {
+		bad("members: %d is even; an odd number survives as many failures with fewer JobManagers", n)
+	}
+	ids, addrs, self := map[string]bool{}, map[string]bool{}, len(c.Members) == 0
+	for _, m := range c.Members {
+		if !idPattern.MatchString(m.ID) {
+			bad("members: id %q is malformed", m.ID)
+		}
+		if _, port, err := net.SplitHostPort(m.RaftAddress); err != nil || port == "0" {
+			bad("members: %s: address %q is not host:port", m.ID, m.RaftAddress)
+		}
+		if ids[m.ID] {
+			bad("members: id %s is listed twice", m.ID)
+		}
+		if addrs[m.RaftAddress] {
+			bad("members: address %s is listed twice", m.RaftAddress)
+		}
+		ids[m.ID], addrs[m.RaftAddress] = true, true
+		self = self || m.ID == c.ID
+	}
+	if !self {
+		bad("members: this JobManager's id %q is not in the list", c.ID)
+	}
+}
+
+// raftAdvertise returns the configured Raft address of this member; empty leaves it to the listener.
+func (c *Config) raftAdvertise() string {
+	if c.RaftAdvertise != "" {
+		return c.RaftAdvertise
+	}
+	for _, m := range c.Members {
+		if m.ID == c.ID {
+			return m.RaftAddress
+		}
+	}
+	return ""
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+func unspecified(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || (ip != nil && ip.IsUnspecified())
+}

@@ -1,0 +1,173 @@
+package raftnode
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// The first byte of a connection to the Raft listener says what it is for.
+const (
+	kindRaft    byte = 'R'
+	kindEnquiry byte = 'E'
+)
+
+const (
+	firstByteTimeout = 5 * time.Second
+	enquiryTimeout   = 2 * time.Second
+	maxEnquiryBytes  = 64 << 10
+)
+
+// enquiryAnswer tells whether a member has state.
+type enquiryAnswer struct {
+	ID       string `json:"id"`
+	HasState bool   `json:"has_state"`
+}
+
+// address is a host:port as text, so that names need not resolve on this machine.
+type address string
+
+func (address) Network() string  { return "tcp" }
+func (a address) String() string { return string(a) }
+
+// streamLayer is the transport's listener and dialer. Beside Raft connections it answers enquiries of members that want to
+// bootstrap.
+type streamLayer struct {
+	listener  net.Listener
+	advertise address
+	answer    func() enquiryAnswer
+	logger    *slog.Logger
+
+	conns chan net.Conn // unbuffered: handed to Accept
+	done  chan struct{}
+	wg    sync.WaitGroup
+	once  sync.Once
+}
+
+var _ raft.StreamLayer = (*streamLayer)(nil)
+
+func newStreamLayer(listen, advertise string, answer func() enquiryAnswer, logger *slog.Logger) (*streamLayer, error) {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return nil, fmt.Errorf("raft listener: %w", err)
+	}
+	if advertise == "" {
+		advertise = l.Addr().String()
+	}
+	s := &streamLayer{
+		listener: l, advertise: address(advertise), answer: answer, logger: logger,
+		conns: make(chan net.Conn), done: make(chan struct{}),
+	}
+	s.wg.Add(1)
+	go s.acceptLoop()
+	return s, nil
+}
+
+func (s *streamLayer) acceptLoop() {
+	defer s.wg.Done()
+	for {
+		c, err := s.listener.Accept()
+		if err != nil {
+			select {
+			case <-s.done:
+				return
+			case <-time.After(50 * time.Millisecond): // out of file descriptors, for example
+				continue
+			}
+		}
+		s.wg.Add(1)
+		go s.dispatch(c)
+	}
+}
+
+func (s *streamLayer) dispatch(c net.Conn) {
+	defer s.wg.Done()
+	kind := make([]byte, 1)
+	_ = c.SetReadDeadline(time.Now().Add(firstByteTimeout))
+	if _, err := io.ReadFull(c, kind); err != nil {
+		_ = c.Close()
+		return
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	switch kind[0] {
+	case kindRaft:
+		select {
+		case s.conns <- c:
+		case <-s.done:
+			_ = c.Close()
+		}
+	case kindEnquiry:
+		_ = c.SetDeadline(time.Now().Add(enquiryTimeout))
+		_ = json.NewEncoder(c).Encode(s.answer())
+		_ = c.Close()
+	default:
+		s.logger.Warn("connection to the raft listener is not from a member", "remote", c.RemoteAddr().String())
+		_ = c.Close()
+	}
+}
+
+// Accept implements net.Listener.
+func (s *streamLayer) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.conns:
+		return c, nil
+	case <-s.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Addr implements net.Listener.
+func (s *streamLayer) Addr() net.Addr { return s.advertise }
+
+// Close implements net.Listener.
+func (s *streamLayer) Close() error {
+	var err error
+	s.once.Do(func() {
+		close(s.done)
+		err = s.listener.Close()
+	})
+	return err
+}
+
+// wait returns when every goroutine of the layer has ended; Close comes first.
+func (s *streamLayer) wait() { s.wg.Wait() }
+
+// Dial implements raft.StreamLayer.
+func (s *streamLayer) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	return dialKind(string(to), kindRaft, timeout)
+}
+
+func dialKind(to string, kind byte, timeout time.Duration) (net.Conn, error) {
+	c, err := net.DialTimeout("tcp", to, timeout)
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(timeout))
+	if _, err := c.Write([]byte{kind}); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	_ = c.SetWriteDeadline(time.Time{})
+	return c, nil
+}
+
+// enquire asks the member at an address whether it has state.
+func enquire(to string) (enquiryAnswer, error) {
+	var a enquiryAnswer
+	c, err := dialKind(to, kindEnquiry, enquiryTimeout)
+	if err != nil {
+		return a, err
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(enquiryTimeout))
+	if err := json.NewDecoder(io.LimitReader(c, maxEnquiryBytes)).Decode(&a); err != nil {
+		return a, fmt.Errorf("answer of %s: %w", to, err)
+	}
+	return a, nil
+}
