@@ -1,0 +1,239 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/weir-stream/weir/internal/atomicfile"
+)
+
+// tempPrefix begins the names of unfinished objects, which List leaves out.
+const tempPrefix = ".weir-tmp-"
+
+// fileBucket keeps objects as files below a directory. It syncs file and directories before Put returns.
+type fileBucket struct {
+	root string
+}
+
+var _ Bucket = (*fileBucket)(nil)
+
+func openFile(u *url.URL) (*fileBucket, error) {
+	if u.Host != "" && u.Host != "localhost" {
+		return nil, fmt.Errorf("checkpoint storage %q: a file URL has three slashes: file:///absolute/path", u)
+	}
+	if !filepath.IsAbs(u.Path) {
+		return nil, fmt.Errorf("checkpoint storage %q: the path must be absolute: file:///absolute/path", u)
+	}
+	root := filepath.Clean(u.Path)
+	if err := atomicfile.MkdirAll(root, 0o755); err != nil {
+		return nil, fmt.Errorf("checkpoint storage %q: %w", u, err)
+	}
+	return &fileBucket{root: root}, nil
+}
+
+func (b *fileBucket) URL() string  { return (&url.URL{Scheme: "file", Path: b.root}).String() }
+func (b *fileBucket) Close() error { return nil }
+
+func (b *fileBucket) path(name string) (string, error) {
+	if !fs.ValidPath(name) || name == "." || strings.ContainsRune(name, 0) || strings.Contains(name, `\`) {
+		return "", fmt.Errorf("%w: %q", ErrName, name)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(part, tempPrefix) {
+			return "", fmt.Errorf("%w: %q", ErrName, name)
+		}
+	}
+	return filepath.Join(b.root, filepath.FromSlash(name)), nil
+}
+
+// wrap names the operation and maps the system's errors to the package's.
+func (b *fileBucket) wrap(op, name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%s %s: %w", op, name, ErrNotExist)
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("%s %s: %w", op, name, ErrExists)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%s %s: %w (%s): %w", op, name, ErrNoSpace, b.root, err)
+	default:
+		return fmt.Errorf("%s %s: %w", op, name, err)
+	}
+}
+
+func (b *fileBucket) Put(ctx context.Context, name string, r io.Reader) error {
+	path, err := b.path(name)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return b.wrap("put", name, fs.ErrExist)
+	}
+	return b.wrap("put", name, b.put(ctx, path, r))
+}
+
+func (b *fileBucket) put(ctx context.Context, path string, r io.Reader) (err error) {
+	tmp, err := os.CreateTemp(b.root, tempPrefix+"*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if rerr := os.Remove(tmp.Name()); err == nil && rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = rerr
+		}
+	}()
+	_, err = io.Copy(tmp, contextReader{ctx, r})
+	if err == nil {
+		err = tmp.Chmod(0o644)
+	}
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return publish(tmp.Name(), path)
+}
+
+// publish gives a finished file its name. Deleting the last object of a directory removes the directory, so it may vanish between its
+// creation and the link; a few attempts are enough.
+func publish(tmp, path string) error {
+	dir := filepath.Dir(path)
+	var err error
+	for range 10 {
+		if err = atomicfile.MkdirAll(dir, 0o755); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err = linkExclusive(tmp, path); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(dir)
+}
+
+func (b *fileBucket) Open(_ context.Context, name string) (io.ReadCloser, error) {
+	path, err := b.path(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, b.wrap("open", name, err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, errors.Join(b.wrap("open", name, err), f.Close())
+	}
+	return f, nil
+}
+
+func (b *fileBucket) Stat(_ context.Context, name string) (Attributes, error) {
+	path, err := b.path(name)
+	if err != nil {
+		return Attributes{}, err
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return Attributes{}, b.wrap("stat", name, err)
+	}
+	return Attributes{Name: name, Size: info.Size(), ModTime: info.ModTime()}, nil
+}
+
+func (b *fileBucket) List(ctx context.Context, prefix string) iter.Seq2[Attributes, error] {
+	return func(yield func(Attributes, error) bool) {
+		if _, err := b.walk(ctx, "", prefix, yield); err != nil {
+			yield(Attributes{}, b.wrap("list", prefix, err))
+		}
+	}
+}
+
+// walk yields the objects below dir, a name that is empty or ends with a slash, and reports whether to go on.
+func (b *fileBucket) walk(ctx context.Context, dir, prefix string, yield func(Attributes, error) bool) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	entries, err := os.ReadDir(filepath.Join(b.root, filepath.FromSlash(dir)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // removed meanwhile
+	}
+	if err != nil {
+		return false, err
+	}
+	sortAsNames(entries)
+	for _, e := range entries {
+		name := dir + e.Name()
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			continue
+		}
+		if e.IsDir() {
+			name += "/"
+			if !strings.HasPrefix(name, prefix) && !strings.HasPrefix(prefix, name) {
+				continue
+			}
+			if more, err := b.walk(ctx, name, prefix, yield); !more || err != nil {
+				return false, err
+			}
+			continue
+		}
+		if !strings.HasPrefix(name, prefix) || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if !yield(Attributes{Name: name, Size: info.Size(), ModTime: info.ModTime()}, nil) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (b *fileBucket) Delete(_ context.Context, name string) error {
+	path, err := b.path(name)
+	if err != nil {
+		return err
+	}
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
+		return nil
+	}
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return b.wrap("delete", name, err)
+	}
+	// Directories that became empty go too; one that is in use stays, since Remove refuses it.
+	for dir := filepath.Dir(path); dir != b.root; dir = filepath.Dir(dir) {
+		if os.Remove(dir) != nil {
+			break
+		}
+	}
+	return nil
+}
