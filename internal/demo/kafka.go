@@ -1,0 +1,140 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// topics are the input and output of one run.
+type topics struct {
+	brokers     []string
+	orders      string
+	totals      string
+	replication int16
+}
+
+// create makes both topics; they must not exist.
+func (t topics) create(ctx context.Context) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(t.brokers...))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	responses, err := kadm.NewClient(client).CreateTopics(ctx, partitions, t.replication, nil, t.orders, t.totals)
+	if err != nil {
+		return fmt.Errorf("create topics on %v: %w", t.brokers, err)
+	}
+	return responses.Error()
+}
+
+// produce writes the orders of s at its rate, then one flush order to each partition. Orders acknowledged by the broker are counted in
+// produced.
+func (t topics) produce(ctx context.Context, s stream, produced *atomic.Uint64) error {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(t.brokers...),
+		kgo.DefaultProduceTopic(t.orders),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(5*time.Millisecond),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+
+	var failed atomic.Pointer[error]
+	send := func(o Order, partition int32, counted bool) error {
+		value, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		client.Produce(ctx, &kgo.Record{Partition: partition, Key: []byte(o.User), Value: value}, func(_ *kgo.Record, err error) {
+			if err != nil {
+				failed.CompareAndSwap(nil, &err)
+			} else if counted {
+				produced.Add(1)
+			}
+		})
+		return nil
+	}
+
+	const tick = 10 * time.Millisecond
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	begin := time.Now()
+	for n := uint64(0); n < s.orders; {
+		due := min(s.orders, uint64(time.Since(begin).Seconds()*float64(s.rate)))
+		for ; n < due; n++ {
+			if err := send(s.order(n), s.partition(n), true); err != nil {
+				return err
+			}
+		}
+		if err := failed.Load(); err != nil {
+			return fmt.Errorf("produce: %w", *err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	// The flush orders come after all others in each partition, as a partition keeps the order of its producer.
+	for p := range int32(partitions) {
+		if err := send(s.flush(), p, false); err != nil {
+			return err
+		}
+	}
+	if err := client.Flush(ctx); err != nil {
+		return fmt.Errorf("produce: %w", err)
+	}
+	if err := failed.Load(); err != nil {
+		return fmt.Errorf("produce: %w", *err)
+	}
+	return nil
+}
+
+// read passes every committed total to add until ctx ends.
+func (t topics) read(ctx context.Context, add func(Total)) error {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(t.brokers...),
+		kgo.ConsumeTopics(t.totals),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.FetchMaxWait(50*time.Millisecond),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var errs []error
+		fetches.EachError(func(topic string, p int32, err error) {
+			errs = append(errs, fmt.Errorf("read %s/%d: %w", topic, p, err))
+		})
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		var bad error
+		fetches.EachRecord(func(r *kgo.Record) {
+			var total Total
+			if err := json.Unmarshal(r.Value, &total); err != nil {
+				bad = fmt.Errorf("read %s/%d at offset %d: %w", r.Topic, r.Partition, r.Offset, err)
+				return
+			}
+			add(total)
+		})
+		if bad != nil {
+			return bad
+		}
+	}
+}

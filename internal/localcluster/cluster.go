@@ -1,0 +1,301 @@
+package localcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	"github.com/weir-stream/weir/jobmanager"
+	"github.com/weir-stream/weir/taskmanager"
+)
+
+// Config describes a cluster.
+type Config struct {
+	// Binary is the weir executable.
+	Binary string
+	// Dir holds data, configuration, logs and checkpoints of all nodes.
+	Dir string
+	// JobManagers is 1, 3 or 5. TaskManagers may be 0. Slots are those of each TaskManager.
+	JobManagers, TaskManagers, Slots int
+	// ConfigureJobManager and ConfigureTaskManager change a node's configuration before its first start.
+	ConfigureJobManager  func(*jobmanager.Config)
+	ConfigureTaskManager func(*taskmanager.Config)
+}
+
+// Cluster is a running cluster.
+type Cluster struct {
+	cfg Config
+
+	mu           sync.Mutex
+	jobManagers  []*Process
+	taskManagers []*Process
+}
+
+// Start starts every node and waits until a leader answers and all TaskManagers have registered.
+func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
+	c := &Cluster{cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	if err := os.MkdirAll(c.checkpointDir(), 0o755); err != nil {
+		return nil, err
+	}
+	if err := c.addJobManagers(); err != nil {
+		return nil, err
+	}
+	for range cfg.TaskManagers {
+		if _, err := c.AddTaskManager(); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.WaitReady(ctx)
+}
+
+// StorageURL returns the URL of the cluster's checkpoint storage.
+func (c *Cluster) StorageURL() string { return "file://" + c.checkpointDir() }
+
+func (c *Cluster) checkpointDir() string { return filepath.Join(c.cfg.Dir, "storage") }
+
+// Addresses returns the JobManagers' gRPC addresses, separated by commas, as the command line takes them.
+func (c *Cluster) Addresses() string { return strings.Join(c.addresses(), ",") }
+
+func (c *Cluster) addresses() []string {
+	var out []string
+	for _, p := range c.JobManagers() {
+		out = append(out, p.Address)
+	}
+	return out
+}
+
+// JobManagers returns the JobManagers.
+func (c *Cluster) JobManagers() []*Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]*Process(nil), c.jobManagers...)
+}
+
+// TaskManagers returns the TaskManagers.
+func (c *Cluster) TaskManagers() []*Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]*Process(nil), c.taskManagers...)
+}
+
+func (c *Cluster) addJobManagers() error {
+	n := c.cfg.JobManagers
+	ports, err := freePorts(3 * n)
+	if err != nil {
+		return err
+	}
+	var members []jobmanager.Member
+	for i := range n {
+		members = append(members, jobmanager.Member{ID: fmt.Sprintf("jm%d", i+1), RaftAddress: loopback(ports[n+i])})
+	}
+	for i, m := range members {
+		cfg := jobmanager.Default()
+		cfg.ID = m.ID
+		cfg.DataDir = filepath.Join(c.cfg.Dir, m.ID)
+		cfg.Listen = loopback(ports[i])
+		cfg.RaftListen = m.RaftAddress
+		cfg.Members = members
+		cfg.Storage = c.StorageURL()
+		cfg.Admin = loopback(ports[2*n+i])
+		if c.cfg.ConfigureJobManager != nil {
+			c.cfg.ConfigureJobManager(&cfg)
+		}
+		p, err := c.process(JobManager, m.ID, cfg)
+		if err != nil {
+			return err
+		}
+		p.Address, p.Admin = cfg.Listen, cfg.Admin
+		c.jobManagers = append(c.jobManagers, p)
+		if err := p.Start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddTaskManager starts one more TaskManager.
+func (c *Cluster) AddTaskManager() (*Process, error) {
+	addresses := c.addresses()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	id := fmt.Sprintf("tm%d", len(c.taskManagers)+1)
+	cfg := taskmanager.Default()
+	cfg.DataDir = filepath.Join(c.cfg.Dir, id)
+	cfg.Slots = c.cfg.Slots
+	cfg.JobManagers = addresses
+	cfg.Host = id
+	cfg.StorageURL = c.StorageURL()
+	cfg.AdminAddress = loopback(ports[0])
+	if c.cfg.ConfigureTaskManager != nil {
+		c.cfg.ConfigureTaskManager(&cfg)
+	}
+	p, err := c.process(TaskManager, id, cfg)
+	if err != nil {
+		return nil, err
+	}
+	p.Admin = cfg.AdminAddress
+	c.taskManagers = append(c.taskManagers, p)
+	return p, p.Start()
+}
+
+// process writes a node's configuration file.
+func (c *Cluster) process(role Role, id string, cfg any) (*Process, error) {
+	text, err := yaml.Marshal(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("write the configuration of %s: %w", id, err)
+	}
+	p := &Process{
+		Role: role, ID: id, binary: c.cfg.Binary,
+		config: filepath.Join(c.cfg.Dir, id+".yaml"), log: filepath.Join(c.cfg.Dir, id+".log"),
+	}
+	return p, os.WriteFile(p.config, text, 0o644)
+}
+
+// WaitReady waits until a leader answers and every running TaskManager has registered with it.
+func (c *Cluster) WaitReady(ctx context.Context) error {
+	return c.poll(ctx, "the cluster to be ready", func(ctx context.Context) error {
+		for _, p := range append(c.JobManagers(), c.TaskManagers()...) {
+			if !p.Running() {
+				return &exitedError{p}
+			}
+		}
+		leader, err := c.Leader(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := listMembers(ctx, leader.Address)
+		if err != nil {
+			return err
+		}
+		if want := len(c.TaskManagers()); len(list.GetTaskmanagers()) < want {
+			return fmt.Errorf("%d of %d TaskManagers have registered", len(list.GetTaskmanagers()), want)
+		}
+		return nil
+	})
+}
+
+// exitedError tells that a node ended by itself, which waiting does not mend.
+type exitedError struct{ p *Process }
+
+func (e *exitedError) Error() string {
+	return fmt.Sprintf("%s has exited; its last output:\n%s", e.p.ID, e.p.LogTail(15))
+}
+
+// Leader returns the JobManager that leads, as it says itself.
+func (c *Cluster) Leader(ctx context.Context) (*Process, error) {
+	var errs []error
+	for _, p := range c.JobManagers() {
+		if !p.Running() {
+			continue
+		}
+		info, err := info(ctx, p.Address)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p.ID, err))
+			continue
+		}
+		if info.GetLeaderId() == p.ID {
+			return p, nil
+		}
+	}
+	return nil, errors.Join(append(errs, errors.New("no JobManager leads"))...)
+}
+
+// WaitLeader waits for a leader.
+func (c *Cluster) WaitLeader(ctx context.Context) (*Process, error) {
+	var leader *Process
+	err := c.poll(ctx, "a leader", func(ctx context.Context) (err error) {
+		leader, err = c.Leader(ctx)
+		return err
+	})
+	return leader, err
+}
+
+func (c *Cluster) poll(ctx context.Context, what string, check func(context.Context) error) error {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := check(ctx)
+		var exited *exitedError
+		if err == nil || errors.As(err, &exited) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w (%w)", what, err, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// Close kills every node.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, p := range append(c.TaskManagers(), c.JobManagers()...) {
+		if p.Running() {
+			errs = append(errs, p.Kill())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func dial(address string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
+func info(ctx context.Context, address string) (*clusterv1.GetInfoResponse, error) {
+	conn, err := dial(address)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return clusterv1.NewMembershipServiceClient(conn).GetInfo(ctx, &clusterv1.GetInfoRequest{})
+}
+
+func listMembers(ctx context.Context, address string) (*clusterv1.ListMembersResponse, error) {
+	conn, err := dial(address)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return clusterv1.NewMembershipServiceClient(conn).ListMembers(ctx, &clusterv1.ListMembersRequest{})
+}
+
+func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// freePorts returns n different ports that were free a moment ago.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
