@@ -1,4 +1,4 @@
-package demo
+package orders
 
 import (
 	"context"
@@ -12,34 +12,34 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// topics are the input and output of one run.
-type topics struct {
-	brokers     []string
-	orders      string
-	totals      string
-	replication int16
+// Topics are the input and output of one run.
+type Topics struct {
+	Brokers     []string
+	Orders      string
+	Totals      string
+	Replication int16
 }
 
-// create makes both topics; they must not exist.
-func (t topics) create(ctx context.Context) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(t.brokers...))
+// Create makes both topics; they must not exist.
+func (t Topics) Create(ctx context.Context) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(t.Brokers...))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	responses, err := kadm.NewClient(client).CreateTopics(ctx, partitions, t.replication, nil, t.orders, t.totals)
+	responses, err := kadm.NewClient(client).CreateTopics(ctx, Partitions, t.Replication, nil, t.Orders, t.Totals)
 	if err != nil {
-		return fmt.Errorf("create topics on %v: %w", t.brokers, err)
+		return fmt.Errorf("create topics on %v: %w", t.Brokers, err)
 	}
 	return responses.Error()
 }
 
-// produce writes the orders of s at its rate, then one flush order to each partition. Orders acknowledged by the broker are counted in
+// Produce writes the orders of s at its rate, then one flush order to each partition. Orders acknowledged by the broker are counted in
 // produced.
-func (t topics) produce(ctx context.Context, s stream, produced *atomic.Uint64) error {
+func (t Topics) Produce(ctx context.Context, s Stream, produced *atomic.Uint64) error {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(t.brokers...),
-		kgo.DefaultProduceTopic(t.orders),
+		kgo.SeedBrokers(t.Brokers...),
+		kgo.DefaultProduceTopic(t.Orders),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(5*time.Millisecond),
 	)
@@ -68,10 +68,10 @@ func (t topics) produce(ctx context.Context, s stream, produced *atomic.Uint64) 
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	begin := time.Now()
-	for n := uint64(0); n < s.orders; {
-		due := min(s.orders, uint64(time.Since(begin).Seconds()*float64(s.rate)))
+	for n := uint64(0); n < s.Orders; {
+		due := min(s.Orders, uint64(time.Since(begin).Seconds()*float64(s.Rate)))
 		for ; n < due; n++ {
-			if err := send(s.order(n), s.partition(n), true); err != nil {
+			if err := send(s.Order(n), s.Partition(n), true); err != nil {
 				return err
 			}
 		}
@@ -85,8 +85,8 @@ func (t topics) produce(ctx context.Context, s stream, produced *atomic.Uint64) 
 		}
 	}
 	// The flush orders come after all others in each partition, as a partition keeps the order of its producer.
-	for p := range int32(partitions) {
-		if err := send(s.flush(), p, false); err != nil {
+	for p := range int32(Partitions) {
+		if err := send(s.Flush(), p, false); err != nil {
 			return err
 		}
 	}
@@ -99,11 +99,11 @@ func (t topics) produce(ctx context.Context, s stream, produced *atomic.Uint64) 
 	return nil
 }
 
-// read passes every committed total to add until ctx ends.
-func (t topics) read(ctx context.Context, add func(Total)) error {
+// Read passes every committed total to add until ctx ends.
+func (t Topics) Read(ctx context.Context, add func(Total)) error {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(t.brokers...),
-		kgo.ConsumeTopics(t.totals),
+		kgo.SeedBrokers(t.Brokers...),
+		kgo.ConsumeTopics(t.Totals),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(50*time.Millisecond),
