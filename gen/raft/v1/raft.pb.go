@@ -2087,13 +2087,15 @@ func (*Command_MemberLevel) isCommand_Command() {}
 
 func (*Command_ForgetJob) isCommand_Command() {}
 
-// Snapshot is the whole state machine.
+// Snapshot is the whole state machine. In a snapshot file it comes without jobs, followed by job_count JobRecords; every message is
+// preceded by its size as a varint.
 type Snapshot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	FormatVersion uint32                 `protobuf:"varint,1,opt,name=format_version,json=formatVersion,proto3" json:"format_version,omitempty"`
 	ClusterId     string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Jobs          []*JobRecord           `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	Members       []*MemberLevel         `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	JobCount      uint64                 `protobuf:"varint,5,opt,name=job_count,json=jobCount,proto3" json:"job_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2154,6 +2156,13 @@ func (x *Snapshot) GetMembers() []*MemberLevel {
 		return x.Members
 	}
 	return nil
+}
+
+func (x *Snapshot) GetJobCount() uint64 {
+	if x != nil {
+		return x.JobCount
+	}
+	return 0
 }
 
 var File_weir_raft_v1_raft_proto protoreflect.FileDescriptor
@@ -2341,13 +2350,14 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\fmember_level\x18\x11 \x01(\v2\x19.weir.raft.v1.MemberLevelH\x00R\vmemberLevel\x128\n" +
 	"\n" +
 	"forget_job\x18\x12 \x01(\v2\x17.weir.raft.v1.ForgetJobH\x00R\tforgetJobB\t\n" +
-	"\acommand\"\xb2\x01\n" +
+	"\acommand\"\xcf\x01\n" +
 	"\bSnapshot\x12%\n" +
 	"\x0eformat_version\x18\x01 \x01(\rR\rformatVersion\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12+\n" +
 	"\x04jobs\x18\x03 \x03(\v2\x17.weir.raft.v1.JobRecordR\x04jobs\x123\n" +
-	"\amembers\x18\x04 \x03(\v2\x19.weir.raft.v1.MemberLevelR\amembersB0Z.github.com/weir-stream/weir/gen/raft/v1;raftv1b\x06proto3"
+	"\amembers\x18\x04 \x03(\v2\x19.weir.raft.v1.MemberLevelR\amembers\x12\x1b\n" +
+	"\tjob_count\x18\x05 \x01(\x04R\bjobCountB0Z.github.com/weir-stream/weir/gen/raft/v1;raftv1b\x06proto3"
 
 var (
 	file_weir_raft_v1_raft_proto_rawDescOnce sync.Once
