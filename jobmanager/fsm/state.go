@@ -1,7 +1,13 @@
 package fsm
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Level is the command level of this program: the highest command number it understands.
@@ -14,7 +20,8 @@ type Result struct {
 	// Job is the job's record after the command, also when it was rejected; nil for commands about no job, or without one. It is
 	// read-only.
 	Job *raftv1.JobRecord
-	// Repeated tells that the command's request id was known: the command has changed nothing, and Job is the one of the first time.
+	// Repeated tells that what the command asks for was so already, for example because its request id was known: it has changed
+	// nothing. For a CreateJob, Job is the one created the first time.
 	Repeated bool
 	// FirstID is the first of the ids that a ReserveCheckpointIDs reserved.
 	FirstID uint64
@@ -28,17 +35,106 @@ type State struct {
 // View returns the present state.
 func (s *State) View() View { return s.v }
 
-// Apply carries out the command at log position index. It panics when the program does not know the command.
+// Apply carries out the command at log position index and keeps parts of the command, which must not be modified afterwards. It
+// panics when the program does not know the command.
 func (s *State) Apply(index uint64, cmd *raftv1.Command) Result {
-	panic("not written yet")
+	s.v.index = index
+	switch c := cmd.GetCommand().(type) {
+	case *raftv1.Command_InitCluster:
+		return s.initCluster(c.InitCluster)
+	case *raftv1.Command_CreateJob:
+		return s.createJob(c.CreateJob)
+	case *raftv1.Command_NewAttempt:
+		return s.update(c.NewAttempt.GetJobId(), newAttempt(c.NewAttempt))
+	case *raftv1.Command_StartAttempt:
+		return s.update(c.StartAttempt.GetJobId(), startAttempt(c.StartAttempt))
+	case *raftv1.Command_FailAttempt:
+		return s.update(c.FailAttempt.GetJobId(), failAttempt(c.FailAttempt))
+	case *raftv1.Command_CompleteCheckpoint:
+		return s.update(c.CompleteCheckpoint.GetJobId(), completeCheckpoint(c.CompleteCheckpoint))
+	case *raftv1.Command_SettleCheckpoint:
+		return s.update(c.SettleCheckpoint.GetJobId(), settleCheckpoint(c.SettleCheckpoint))
+	case *raftv1.Command_ReserveCheckpointIds:
+		return s.reserve(c.ReserveCheckpointIds)
+	case *raftv1.Command_EndJob:
+		return s.update(c.EndJob.GetJobId(), endJob(c.EndJob))
+	case *raftv1.Command_RecordResult:
+		return s.update(c.RecordResult.GetJobId(), recordResult(c.RecordResult))
+	case *raftv1.Command_DropGarbage:
+		return s.update(c.DropGarbage.GetJobId(), dropGarbage(c.DropGarbage))
+	case *raftv1.Command_FencedAttempts:
+		return s.update(c.FencedAttempts.GetJobId(), fencedAttempts(c.FencedAttempts))
+	case *raftv1.Command_RequestStop:
+		return s.update(c.RequestStop.GetJobId(), requestStop(c.RequestStop))
+	case *raftv1.Command_ClearStop:
+		return s.update(c.ClearStop.GetJobId(), clearStop(c.ClearStop))
+	case *raftv1.Command_PinCheckpoint:
+		return s.update(c.PinCheckpoint.GetJobId(), pinCheckpoint(c.PinCheckpoint))
+	case *raftv1.Command_RecordSavepoint:
+		return s.update(c.RecordSavepoint.GetJobId(), recordSavepoint(c.RecordSavepoint))
+	case *raftv1.Command_MemberLevel:
+		return s.memberLevel(c.MemberLevel)
+	case *raftv1.Command_ForgetJob:
+		return s.forgetJob(c.ForgetJob)
+	}
+	number, _, _ := protowire.ConsumeTag(cmd.ProtoReflect().GetUnknown())
+	panic(fmt.Sprintf("fsm: log entry %d holds command %d, and this program knows commands up to %d only: "+
+		"it is older than the leader that wrote the entry and must be upgraded", index, number, Level))
 }
 
-// Snapshot returns the whole state. The message shares memory with the state and must not be modified.
-func (s *State) Snapshot() *raftv1.Snapshot {
-	panic("not written yet")
+// errRepeated is what a change returns when there is nothing to change.
+var errRepeated = errors.New("repeated")
+
+// change modifies a record, which is a copy made for it: fields may be assigned, and slices appended to and cut, but messages that
+// the record refers to are shared and must be replaced. After an error the copy is thrown away.
+type change func(r *raftv1.JobRecord) error
+
+func (s *State) update(id string, apply change) Result {
+	i := slices.IndexFunc(s.v.jobs, func(r *raftv1.JobRecord) bool { return r.GetId() == id })
+	if i < 0 {
+		return Result{Err: fmt.Errorf("job %s: %w", id, ErrUnknownJob)}
+	}
+	old := s.v.jobs[i]
+	r := copyRecord(old)
+	switch err := apply(r); {
+	case err == errRepeated:
+		return Result{Job: old, Repeated: true}
+	case err != nil:
+		return Result{Job: old, Err: fmt.Errorf("job %s (%s): %w", old.GetName(), id, err)}
+	}
+	s.v.jobs = slices.Clone(s.v.jobs)
+	s.v.jobs[i] = r
+	return Result{Job: r}
 }
 
-// Restore replaces the state. On an error it has changed nothing.
-func (s *State) Restore(snap *raftv1.Snapshot) error {
-	panic("not written yet")
+func (s *State) initCluster(c *raftv1.InitCluster) Result {
+	switch {
+	case c.GetClusterId() == "":
+		return Result{Err: fmt.Errorf("cluster id is empty: %w", ErrInvalid)}
+	case s.v.clusterID != "":
+		return Result{Repeated: true}
+	}
+	s.v.clusterID = c.GetClusterId()
+	return Result{}
+}
+
+func (s *State) memberLevel(m *raftv1.MemberLevel) Result {
+	if m.GetId() == "" {
+		return Result{Err: fmt.Errorf("member id is empty: %w", ErrInvalid)}
+	}
+	i, found := slices.BinarySearchFunc(s.v.members, m.GetId(), func(m *raftv1.MemberLevel, id string) int {
+		return strings.Compare(m.GetId(), id)
+	})
+	members := slices.Clone(s.v.members)
+	if found {
+		old := members[i]
+		if old.GetAddress() == m.GetAddress() && old.GetLevel() == m.GetLevel() {
+			return Result{Repeated: true}
+		}
+		members[i] = m
+	} else {
+		members = slices.Insert(members, i, m)
+	}
+	s.v.members = members
+	return Result{}
 }
