@@ -63,7 +63,8 @@ type Committable struct {
 	Payload []byte
 }
 
-// Errors of Commit and RecoverCommit beyond success. Anything else counts as retriable.
+// Errors of Commit and RecoverCommit beyond success. Anything else counts as retriable, except errors marked by operator.Fatal and the
+// like, which repeating cannot mend.
 var (
 	// ErrRetriable: the outcome is not decided yet; try again.
 	ErrRetriable = errors.New("commit not decided yet")
@@ -85,7 +86,8 @@ type TwoPhaseCommitSink[T, Txn any] interface {
 	// Write adds a record to the transaction. It may buffer; an asynchronous failure surfaces at the latest in PreCommit.
 	Write(ctx context.Context, txn Txn, v T, timestamp int64) error
 	// PreCommit flushes: every write is accepted and every asynchronous error looked at. Afterwards Commit must be able to succeed
-	// from any process.
+	// from any process. A transaction that turned out to be empty is ended here; the answer then has a nil Payload and nothing is
+	// stored for it.
 	PreCommit(ctx context.Context, txn Txn) (Committable, error)
 	// Commit makes a prepared transaction visible. It is idempotent.
 	Commit(ctx context.Context, c Committable) error
@@ -100,7 +102,7 @@ type TwoPhaseCommitSink[T, Txn any] interface {
 }
 
 // Releaser is implemented by sinks that reuse what identifies a transaction. Release tells that a completed checkpoint no longer
-// lists the committed transaction, so that its identity is free.
+// lists the committed transaction, so that its identity is free. It is called on the goroutine that calls Commit.
 type Releaser interface {
 	Release(c Committable)
 }

@@ -1,0 +1,204 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-stream/weir/operator"
+)
+
+// errClosed is what a commit request gets that a closing sink did not come to.
+var errClosed = errors.New("sink closed before the commit was decided")
+
+// committer commits prepared transactions in order on a goroutine of its own. The ledger is shared with the task's goroutine, which
+// touches it once per barrier.
+type committer struct {
+	commit  func(context.Context, Committable) error
+	release func(Committable) // nil when nobody wants to know
+	uid     string
+	limit   time.Duration
+	logger  *slog.Logger
+	wake    chan struct{} // of size 1: a full one already wakes
+	wait    sync.WaitGroup
+
+	mu       sync.Mutex
+	ledger   ledger
+	requests []commitRequest
+	closed   bool
+}
+
+type commitRequest struct {
+	n    uint64
+	done func(error)
+}
+
+// start runs the goroutine until ctx ends.
+func (c *committer) start(ctx context.Context) {
+	c.wait.Add(1)
+	go func() {
+		defer c.wait.Done()
+		c.run(ctx)
+	}()
+}
+
+// stop waits for the goroutine, whose context has ended, and answers what it did not come to.
+func (c *committer) stop() {
+	c.wait.Wait()
+	c.mu.Lock()
+	c.closed = true
+	left := c.requests
+	c.requests = nil
+	c.mu.Unlock()
+	for _, r := range left {
+		r.done(errClosed)
+	}
+}
+
+func (c *committer) prepare(n uint64, p Committable) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ledger.prepare(n, p)
+}
+
+func (c *committer) snapshot(n uint64) ([]entry, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ledger.snapshot(n)
+}
+
+func (c *committer) request(n uint64, done func(error)) {
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.requests = append(c.requests, commitRequest{n, done})
+	}
+	c.mu.Unlock()
+	if closed {
+		done(errClosed)
+		return
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *committer) run(ctx context.Context) {
+	for {
+		c.mu.Lock()
+		var r commitRequest
+		if len(c.requests) > 0 {
+			r = c.requests[0]
+			c.requests = c.requests[1:]
+		}
+		c.mu.Unlock()
+		if r.done != nil {
+			r.done(c.serve(ctx, r.n))
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		}
+	}
+}
+
+// serve commits everything up to checkpoint n. On an error the later ones are still tried unless output is lost, and the first
+// error is returned.
+func (c *committer) serve(ctx context.Context, n uint64) error {
+	c.free(func() []Committable { return c.ledger.complete(n) })
+	var first error
+	for {
+		c.mu.Lock()
+		e := c.ledger.next()
+		c.mu.Unlock()
+		if e == nil {
+			break
+		}
+		err := retry(ctx, c.limit, func(ctx context.Context) error { return c.commit(ctx, e.c) })
+		if err != nil {
+			err = c.describe("commit", e.checkpoint, err)
+			c.mu.Lock()
+			c.ledger.failed(e, errors.Is(err, ErrLost))
+			c.mu.Unlock()
+			if first == nil {
+				first = err
+			} else {
+				c.logger.Error("another commit ended with an error", "checkpoint", e.checkpoint, "error", err)
+			}
+			continue
+		}
+		c.free(func() []Committable { return c.ledger.committed(e) })
+	}
+	if first != nil {
+		return first
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ledger.settled(n) {
+		return fmt.Errorf("sink %s: an earlier commit ended with an error", c.uid)
+	}
+	return nil
+}
+
+func (c *committer) free(step func() []Committable) {
+	c.mu.Lock()
+	freed := step()
+	c.mu.Unlock()
+	if c.release == nil {
+		return
+	}
+	for _, f := range freed {
+		c.release(f)
+	}
+}
+
+// describe adds sink and checkpoint to a commit's error and makes a loss or an undecidable outcome stop the job.
+func (c *committer) describe(doing string, checkpoint uint64, err error) error {
+	var lost *LostError
+	if errors.As(err, &lost) {
+		filled := *lost
+		if filled.Sink == "" {
+			filled.Sink = c.uid
+		}
+		if filled.Checkpoint == 0 {
+			filled.Checkpoint = checkpoint
+		}
+		return &filled
+	}
+	err = fmt.Errorf("sink %s: %s (checkpoint %d): %w", c.uid, doing, checkpoint, err)
+	if errors.Is(err, ErrUnknown) || errors.Is(err, ErrLost) {
+		return operator.DataLoss(err)
+	}
+	return err
+}
+
+const (
+	retryFirst = 20 * time.Millisecond
+	retryMax   = time.Second
+)
+
+// retry repeats do until it is decided: nil, lost, unknown, or an error that says that repeating cannot mend it. After limit it
+// gives the last error back; a restore goes on from there.
+func retry(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for pause := retryFirst; ; pause = min(2*pause, retryMax) {
+		err := do(ctx)
+		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnknown) || operator.ClassOf(err) != operator.ClassRestart {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w; given up after %s", err, limit)
+		case <-timer.C:
+		}
+	}
+}

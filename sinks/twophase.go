@@ -1,0 +1,248 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sources"
+)
+
+// TwoPhaseConfig describes a sink with transactions to [TwoPhase].
+type TwoPhaseConfig[T, Txn any] struct {
+	// Kind names the system.
+	Kind string
+	// Guarantee is the one asked for by the user; the zero value leaves it to the job.
+	Guarantee graph.Guarantee
+	// Resource is what two sinks of a job may not share; empty for nothing.
+	Resource string
+	// Validate checks the settings at plan time; nil for nothing to check.
+	Validate func(sources.JobSettings) error
+	// Slots is the largest number of transactional ids of one subtask; nil for a system without.
+	Slots func(sources.JobSettings) int
+	// New makes the transactional sink of one subtask.
+	New func() (TwoPhaseCommitSink[T, Txn], error)
+	// NewWriter makes the writer for the guarantees below exactly-once; nil when the sink gives exactly-once only.
+	NewWriter func() (Writer[T], error)
+	// RetryLimit bounds how long a commit is repeated while it is undecided, before the task fails and a restore goes on with it;
+	// default 1 min.
+	RetryLimit time.Duration
+}
+
+// TwoPhase makes a sink from a factory of transactional ones.
+func TwoPhase[T, Txn any](cfg TwoPhaseConfig[T, Txn]) Sink[T] {
+	if cfg.RetryLimit == 0 {
+		cfg.RetryLimit = time.Minute
+	}
+	return twoPhaseSink[T, Txn]{cfg}
+}
+
+type twoPhaseSink[T, Txn any] struct{ cfg TwoPhaseConfig[T, Txn] }
+
+func (s twoPhaseSink[T, Txn]) Kind() string               { return s.cfg.Kind }
+func (s twoPhaseSink[T, Txn]) Guarantee() graph.Guarantee { return s.cfg.Guarantee }
+func (s twoPhaseSink[T, Txn]) Resource() string           { return s.cfg.Resource }
+
+func (s twoPhaseSink[T, Txn]) Supports(g graph.Guarantee) bool {
+	return g == graph.ExactlyOnce || s.cfg.NewWriter != nil
+}
+
+func (s twoPhaseSink[T, Txn]) Validate(job sources.JobSettings) error {
+	if s.cfg.Validate == nil {
+		return nil
+	}
+	return s.cfg.Validate(job)
+}
+
+func (s twoPhaseSink[T, Txn]) TransactionSlots(job sources.JobSettings) int {
+	if s.cfg.Slots == nil {
+		return 0
+	}
+	return s.cfg.Slots(job)
+}
+
+func (s twoPhaseSink[T, Txn]) NewInstance(g graph.Guarantee) (operator.Instance, error) {
+	if g != graph.ExactlyOnce {
+		if s.cfg.NewWriter == nil {
+			return nil, fmt.Errorf("%s sink: only exactly-once is supported", s.cfg.Kind)
+		}
+		w, err := s.cfg.NewWriter()
+		if err != nil {
+			return nil, err
+		}
+		return newPlain(w, g), nil
+	}
+	sink, err := s.cfg.New()
+	if err != nil {
+		return nil, err
+	}
+	return newTwoPhase(sink, s.cfg.RetryLimit), nil
+}
+
+// twoPhase is the operator instance around a transactional sink. The task's goroutine writes and prepares; commits run in order on a
+// goroutine beside it.
+type twoPhase[T, Txn any] struct {
+	sink   TwoPhaseCommitSink[T, Txn]
+	prover Prover
+	limit  time.Duration
+	uid    string
+	budget time.Duration
+	out    counter
+
+	// life ends at Close. It is kept because Collect takes no context.
+	life   context.Context
+	cancel context.CancelFunc
+
+	txn  Txn
+	open bool
+
+	commits committer
+}
+
+var (
+	_ operator.Instance  = (*twoPhase[int, int])(nil)
+	_ operator.Committer = (*twoPhase[int, int])(nil)
+)
+
+func newTwoPhase[T, Txn any](sink TwoPhaseCommitSink[T, Txn], limit time.Duration) *twoPhase[T, Txn] {
+	d := &twoPhase[T, Txn]{sink: sink, limit: limit}
+	d.prover, _ = sink.(Prover)
+	return d
+}
+
+func (d *twoPhase[T, Txn]) Input() any { return d }
+
+func (d *twoPhase[T, Txn]) Open(ctx context.Context, rt *operator.Runtime) error {
+	d.uid = rt.Operator.UID
+	d.budget = rt.Checkpoints.RecoveryBudget
+	d.out.total = &rt.Stats.Out
+	d.life, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	d.commits = committer{commit: d.sink.Commit, uid: d.uid, limit: d.limit, logger: rt.Logger, wake: make(chan struct{}, 1)}
+	if r, ok := any(d.sink).(Releaser); ok {
+		d.commits.release = r.Release
+	}
+	if err := d.sink.Open(ctx, contextOf(rt, graph.ExactlyOnce)); err != nil {
+		return fmt.Errorf("sink %s: %w", d.uid, err)
+	}
+	d.commits.start(d.life)
+	return nil
+}
+
+// Collect adds a record to the current transaction, beginning it with the first record after a barrier.
+func (d *twoPhase[T, Txn]) Collect(v T, timestamp int64) error {
+	if !d.open {
+		txn, err := d.sink.Begin(d.life)
+		if err != nil {
+			return fmt.Errorf("sink %s: begin a transaction: %w", d.uid, err)
+		}
+		d.txn, d.open = txn, true
+	}
+	if err := d.sink.Write(d.life, d.txn, v, timestamp); err != nil {
+		return fmt.Errorf("sink %s: %w", d.uid, err)
+	}
+	d.out.add()
+	return nil
+}
+
+func (d *twoPhase[T, Txn]) Watermark(wm int64) (int64, error) {
+	d.out.publish()
+	return wm, nil
+}
+
+// Snapshot prepares the current transaction in the call itself: the next record may go out through another producer, and the order
+// of records with one key holds only if this transaction's are all accepted before.
+func (d *twoPhase[T, Txn]) Snapshot(ctx context.Context, b operator.Barrier) (operator.Finish, error) {
+	d.out.publish()
+	if d.open {
+		c, err := d.sink.PreCommit(ctx, d.txn)
+		if err != nil {
+			return nil, fmt.Errorf("sink %s: prepare the transaction of checkpoint %d: %w", d.uid, b.Checkpoint, err)
+		}
+		var none Txn
+		d.txn, d.open = none, false
+		if c.Payload != nil {
+			if err := d.commits.prepare(b.Checkpoint, c); err != nil {
+				return nil, fmt.Errorf("sink %s: %w", d.uid, err)
+			}
+		}
+	}
+	pending, err := d.commits.snapshot(b.Checkpoint)
+	if err != nil {
+		return nil, fmt.Errorf("sink %s: %w", d.uid, err)
+	}
+	if d.prover != nil && len(pending) > 0 {
+		cs := make([]Committable, len(pending))
+		for i, e := range pending {
+			cs[i] = e.c
+		}
+		if err := d.prover.Prove(ctx, cs, d.budget); err != nil {
+			return nil, fmt.Errorf("sink %s: checkpoint %d cannot be acknowledged: %w", d.uid, b.Checkpoint, err)
+		}
+	}
+	snap := &snapshotv1.OperatorSnapshot{Uid: d.uid}
+	for _, e := range pending {
+		snap.Committables = append(snap.Committables, &snapshotv1.Committable{Checkpoint: e.checkpoint, Version: e.c.Version, Payload: e.c.Payload})
+	}
+	return func(context.Context) (*snapshotv1.OperatorSnapshot, error) { return snap, nil }, nil
+}
+
+func (d *twoPhase[T, Txn]) EndInput() error {
+	d.out.publish()
+	return nil
+}
+
+func (d *twoPhase[T, Txn]) Commit(n uint64, done func(error)) { d.commits.request(n, done) }
+
+func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.Committable) error {
+	if len(cs) == 0 {
+		return nil
+	}
+	restored := make([]Committable, len(cs))
+	for i, c := range cs {
+		restored[i] = Committable{Version: c.GetVersion(), Payload: c.GetPayload()}
+	}
+	err := retry(ctx, d.limit, func(ctx context.Context) error { return d.sink.RecoverCommit(ctx, restored) })
+	if err != nil {
+		return d.commits.describe("commit restored transactions", cs[0].GetCheckpoint(), err)
+	}
+	return nil
+}
+
+func (d *twoPhase[T, Txn]) RecoverAbort(ctx context.Context, scope operator.Scope) error {
+	err := retry(ctx, d.limit, func(ctx context.Context) error { return d.sink.RecoverAbort(ctx, scope) })
+	if err != nil {
+		return fmt.Errorf("sink %s: end what former attempts left open: %w", d.uid, err)
+	}
+	return nil
+}
+
+// closeTimeout bounds the abort of the current transaction; the successor's fencing ends what is left.
+const closeTimeout = 3 * time.Second
+
+func (d *twoPhase[T, Txn]) Close() error {
+	if d.cancel == nil {
+		return nil // never opened
+	}
+	d.cancel()
+	d.commits.stop()
+	var err error
+	if d.open {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.life), closeTimeout)
+		err = d.sink.Abort(ctx, d.txn)
+		cancel()
+		d.open = false
+	}
+	return errors.Join(err, d.sink.Close())
+}
+
+func contextOf(rt *operator.Runtime, g graph.Guarantee) Context {
+	return Context{
+		ClusterID: rt.ClusterID, JobID: rt.JobID, JobName: rt.JobName, UID: rt.Operator.UID,
+		Attempt: rt.Attempt, Subtask: rt.Subtask, Parallelism: rt.Parallelism,
+		Checkpoints: rt.Checkpoints, Guarantee: g, Logger: rt.Logger, Stats: rt.Stats, Now: rt.Clock.Now,
+	}
+}
