@@ -1,0 +1,118 @@
+package exchange
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/taskmanager/worker/barrier"
+)
+
+// Limits of one channel.
+const (
+	// MaxRecord is the largest encoded record, in bytes.
+	MaxRecord = 32 << 20
+	// MaxFrame is the largest encoded batch, in bytes.
+	MaxFrame = 1 << 30
+)
+
+var (
+	// ErrClosed is returned by a sender that was closed.
+	ErrClosed = errors.New("channel is closed")
+	// ErrTooLarge is wrapped by the error about a record that no channel takes.
+	ErrTooLarge = errors.New("record too large for the exchange")
+	// ErrRefused is wrapped by the error of a producer that the consumer's worker refused.
+	ErrRefused = errors.New("connection refused by the consumer's worker")
+)
+
+// ID names a channel.
+type ID struct {
+	// Edge is the vertex edge's id.
+	Edge string
+	// Producer and Consumer are subtask numbers.
+	Producer, Consumer int
+}
+
+// String returns the id for messages.
+func (id ID) String() string { return fmt.Sprintf("%s[%d→%d]", id.Edge, id.Producer, id.Consumer) }
+
+// PeerError is the loss of a channel to another worker.
+type PeerError struct {
+	Channel ID
+	// Peer is the address of the other worker.
+	Peer string
+	Err  error
+}
+
+// Error implements error.
+func (e *PeerError) Error() string {
+	return fmt.Sprintf("channel %s: worker at %s: %v", e.Channel, e.Peer, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// Sender is the producing end of a channel. Everything arrives in the order in which it was sent. Only Send waits.
+type Sender interface {
+	operator.Channel
+	Barrier(b barrier.Barrier) error
+	Watermark(wm int64) error
+	Idle(idle bool) error
+	// End tells that no record follows. Barriers still do.
+	End() error
+	// Close ends the channel from any goroutine and frees a waiting Send. It is clean when the attempt ended as it should, so that
+	// the other side does not take it for a failure; a clean one must not run beside other calls.
+	Close(clean bool)
+}
+
+// Kind is what an element is.
+type Kind uint8
+
+// The kinds, with their numbers on the wire.
+const (
+	Data      Kind = 1
+	Barrier   Kind = 2
+	Watermark Kind = 3
+	Idle      Kind = 4
+	Active    Kind = 5
+	End       Kind = 6
+	part      Kind = 7
+)
+
+// Element is one thing that came on a channel.
+type Element struct {
+	Kind Kind
+	// Batch or Encoded is the content of Data, depending on where the producer is.
+	Batch   operator.Batch
+	Encoded []byte
+	// Records is the number of records of Data.
+	Records int
+	// Barrier is the content of Barrier.
+	Barrier barrier.Barrier
+	// Watermark is the content of Watermark.
+	Watermark int64
+
+	buf    mem.Buffer
+	size   int
+	credit creditor
+}
+
+// creditor takes back what an element counted against its channel's bound.
+type creditor interface {
+	consumed(size int)
+}
+
+// Done tells that the element has been worked off: its memory is reused and its producer may send more. A batch is released by its
+// reader.
+func (e *Element) Done() {
+	if e.buf != nil {
+		e.buf.Free()
+		e.buf, e.Encoded = nil, nil
+	}
+	if e.credit != nil {
+		e.credit.consumed(e.size)
+		e.credit = nil
+	}
+}

@@ -1,0 +1,34 @@
+package exchange_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-stream/weir/taskmanager/worker/exchange"
+)
+
+func TestInboxRoundRobinAndBlocking(t *testing.T) {
+	in := exchange.NewInbox(3)
+	for ch := range 3 {
+		s := exchange.NewLocal(in, ch)
+		for range 2 {
+			require.NoError(t, s.Watermark(int64(ch)))
+		}
+	}
+	in.Block(1)
+	var got []int
+	for {
+		ch, e, ok := in.Poll()
+		if !ok {
+			break
+		}
+		require.Equal(t, int64(ch), e.Watermark)
+		got = append(got, ch)
+	}
+	require.Equal(t, []int{0, 2, 0, 2}, got)
+	in.UnblockAll()
+	ch, _, ok := in.Poll()
+	require.True(t, ok)
+	require.Equal(t, 1, ch)
+}
