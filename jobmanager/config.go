@@ -13,53 +13,53 @@ import (
 // Config describes a JobManager. Addresses are host:port.
 type Config struct {
 	// ID is this JobManager's stable id: letters, digits, "-", "_" and "."; default "jm1".
-	ID string `yaml:"id"`
+	ID string `yaml:"id" help:"stable id of this JobManager"`
 	// DataDir holds the Raft log and its snapshots. It belongs to one process; there is no default.
-	DataDir string `yaml:"data_dir"`
-	// Listen is the address of the gRPC listener; default 127.0.0.1:7070.
-	Listen string `yaml:"listen"`
+	DataDir string `yaml:"data_dir" help:"directory for the Raft log, for this process alone"`
+	// Listen is the address of the gRPC listener; default 127.0.0.1:6123.
+	Listen string `yaml:"listen" help:"host:port of the gRPC listener"`
 	// Advertise is the address by which users and TaskManagers reach the gRPC listener; empty takes the listener's own.
-	Advertise string `yaml:"advertise"`
-	// RaftListen is the address of the listener for other JobManagers; default 127.0.0.1:7071.
-	RaftListen string `yaml:"raft_listen"`
+	Advertise string `yaml:"advertise" help:"host:port by which users and TaskManagers reach this JobManager"`
+	// RaftListen is the address of the listener for other JobManagers; default 127.0.0.1:6124.
+	RaftListen string `yaml:"raft_listen" help:"host:port of the listener for other JobManagers"`
 	// RaftAdvertise is the address by which other JobManagers reach it; empty takes this member's entry in Members, or the
 	// listener's own.
-	RaftAdvertise string `yaml:"raft_advertise"`
+	RaftAdvertise string `yaml:"raft_advertise" help:"host:port by which other JobManagers reach this one"`
 	// Members lists all JobManagers of the cluster, this one included, as id=raft-address; the same list on each. All of them must
 	// be up for the first start. Empty means a cluster of this one alone. At most 7.
-	Members []Member `yaml:"members"`
+	Members []Member `yaml:"members" help:"all JobManagers as id=raft-address, separated by commas"`
 	// Storage is the URL of checkpoint storage, for example file:///srv/weir, which every TaskManager must reach too; no default.
-	Storage string `yaml:"storage"`
-	// Admin is the address for metrics, health and, on loopback, profiles; default 127.0.0.1:7072; empty turns it off.
-	Admin string `yaml:"admin"`
+	Storage string `yaml:"storage_url" help:"root of checkpoint storage, such as file:///mnt/shared/weir"`
+	// Admin is the address for metrics, health and, on loopback, profiles; default 127.0.0.1:6125; empty turns it off.
+	Admin string `yaml:"admin_address" help:"host:port of metrics, health and profiles; empty turns them off"`
 	// HeartbeatInterval is the pause between heartbeats of a TaskManager's session; default 1s, 100ms to 1m.
-	HeartbeatInterval time.Duration `yaml:"heartbeat_interval"`
+	HeartbeatInterval time.Duration `yaml:"heartbeat_interval" help:"pause between heartbeats of a TaskManager"`
 	// HeartbeatTimeout is the silence after which a TaskManager is lost; default 4s, at least twice the interval.
-	HeartbeatTimeout time.Duration `yaml:"heartbeat_timeout"`
+	HeartbeatTimeout time.Duration `yaml:"heartbeat_timeout" help:"silence after which a TaskManager is lost"`
 	// ReconnectGrace is the time in which a TaskManager whose session broke may come back before it is lost; default 500ms, at most
 	// 1m.
-	ReconnectGrace time.Duration `yaml:"reconnect_grace"`
+	ReconnectGrace time.Duration `yaml:"reconnect_grace" help:"how long a TaskManager whose session broke may take to come back"`
 	// RegisterGrace is the time a new leader waits for TaskManagers to register before it deploys; default 1s, at most 1m.
-	RegisterGrace time.Duration `yaml:"register_grace"`
+	RegisterGrace time.Duration `yaml:"register_grace" help:"how long a new leader waits for TaskManagers before it deploys"`
 	// RaftHeartbeat is the time without a leader after which an election begins; default 500ms, 50ms to 1m.
-	RaftHeartbeat time.Duration `yaml:"raft_heartbeat"`
+	RaftHeartbeat time.Duration `yaml:"raft_heartbeat" help:"time without a leader before an election"`
 	// RaftElection is the time an election may take; default 500ms, at least RaftHeartbeat.
-	RaftElection time.Duration `yaml:"raft_election"`
+	RaftElection time.Duration `yaml:"raft_election" help:"how long an election may take"`
 	// SlotsWait is the time a job waits for free slots before that is logged as a warning; it goes on waiting; default 30s.
-	SlotsWait time.Duration `yaml:"slots_wait"`
+	SlotsWait time.Duration `yaml:"slots_wait" help:"how long a job waits for slots before that is logged"`
 	// CancelDeadline is the time a worker gets to stop before it is killed; default 5s, 100ms to 10m.
-	CancelDeadline time.Duration `yaml:"cancel_deadline"`
+	CancelDeadline time.Duration `yaml:"cancel_deadline" help:"how long a worker may take to stop before it is killed"`
 	// PrepareWarning is the time after which a deployment that waits for tasks says for which; default 1m.
-	PrepareWarning time.Duration `yaml:"prepare_warning"`
+	PrepareWarning time.Duration `yaml:"prepare_warning" help:"how long a deployment waits before it says for which tasks"`
 	// PrepareTimeout is the time after which a deployment that is not prepared fails the attempt; default 10m.
-	PrepareTimeout time.Duration `yaml:"prepare_timeout"`
+	PrepareTimeout time.Duration `yaml:"prepare_timeout" help:"how long a deployment may take to prepare"`
 	// RecoveryBudget bounds the settling of an ended job: afterwards the result is recorded with what is unsettled; default 2m, 1s
 	// to 1h.
-	RecoveryBudget time.Duration `yaml:"recovery_budget"`
+	RecoveryBudget time.Duration `yaml:"recovery_budget" help:"how long the settling of an ended job may take"`
 	// ShutdownTimeout bounds the orderly shutdown; default 10s, 1s to 5m.
-	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" help:"how long an orderly shutdown may take"`
 	// Insecure allows addresses that are not loopback without TLS. Whoever reaches them can run code.
-	Insecure bool `yaml:"insecure"`
+	Insecure bool `yaml:"insecure" help:"allow addresses other than loopback without TLS"`
 }
 
 // Member is one JobManager of the fixed list. Its text form is id=host:port.
@@ -93,9 +93,9 @@ func (m Member) String() string { return m.ID + "=" + m.RaftAddress }
 func Default() Config {
 	return Config{
 		ID:                "jm1",
-		Listen:            "127.0.0.1:7070",
-		RaftListen:        "127.0.0.1:7071",
-		Admin:             "127.0.0.1:7072",
+		Listen:            "127.0.0.1:6123",
+		RaftListen:        "127.0.0.1:6124",
+		Admin:             "127.0.0.1:6125",
 		HeartbeatInterval: time.Second,
 		HeartbeatTimeout:  4 * time.Second,
 		ReconnectGrace:    500 * time.Millisecond,
@@ -116,7 +116,7 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 const maxMembers = 7
 
 // Validate returns all problems of the configuration at once, joined, each naming its key.
-func (c *Config) Validate() error {
+func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
@@ -127,7 +127,7 @@ func (c *Config) Validate() error {
 		bad("data_dir: is required; set it to a directory that belongs to this JobManager alone")
 	}
 	if !strings.Contains(c.Storage, "://") {
-		bad("storage: %q is not a URL; set it to checkpoint storage that every TaskManager reaches, for example file:///srv/weir", c.Storage)
+		bad("storage_url: %q is not a URL; set it to checkpoint storage that every TaskManager reaches, for example file:///srv/weir", c.Storage)
 	}
 	c.validateAddresses(bad)
 	c.validateMembers(bad)
@@ -156,7 +156,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (c *Config) validateAddresses(bad func(string, ...any)) {
+func (c Config) validateAddresses(bad func(string, ...any)) {
 	for _, a := range []struct {
 		key, v        string
 		empty, listen bool
@@ -165,7 +165,7 @@ func (c *Config) validateAddresses(bad func(string, ...any)) {
 		{"advertise", c.Advertise, true, false},
 		{"raft_listen", c.RaftListen, false, true},
 		{"raft_advertise", c.RaftAdvertise, true, false},
-		{"admin", c.Admin, true, true},
+		{"admin_address", c.Admin, true, true},
 	} {
 		if a.v == "" && a.empty {
 			continue
@@ -186,7 +186,7 @@ func (c *Config) validateAddresses(bad func(string, ...any)) {
 	}
 }
 
-func (c *Config) validateMembers(bad func(string, ...any)) {
+func (c Config) validateMembers(bad func(string, ...any)) {
 	if len(c.Members) > maxMembers {
 		bad("members: %d are more than %d", len(c.Members), maxMembers)
 	}
@@ -216,7 +216,7 @@ func (c *Config) validateMembers(bad func(string, ...any)) {
 }
 
 // raftAdvertise returns the configured Raft address of this member; empty leaves it to the listener.
-func (c *Config) raftAdvertise() string {
+func (c Config) raftAdvertise() string {
 	if c.RaftAdvertise != "" {
 		return c.RaftAdvertise
 	}
