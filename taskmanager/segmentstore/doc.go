@@ -1,0 +1,12 @@
+// Package segmentstore keeps state files on checkpoint storage and verified copies of them on local disk.
+//
+// A [Store] uploads a file whole and takes it over into its cache, and fetches a file by downloading it once however many callers
+// ask. What Fetch returns has the size and the CRC32C of its segment: a file is read whole when it is uploaded, downloaded, or
+// met for the first time after a boot of the machine; afterwards a sidecar with its size, inode, modification time and checksum
+// vouches for it, so that a restore opens local files unread.
+//
+// The cache is bounded. The least recently used files go first, and never one that a [Scope] holds. A process that has a file
+// open or mapped keeps it: the store only unlinks, it never truncates or overwrites.
+//
+// All methods may be called concurrently. The store holds no lock while it reads, writes or waits for storage.
+package segmentstore

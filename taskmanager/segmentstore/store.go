@@ -1,0 +1,157 @@
+package segmentstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/singleflight"
+
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/statebackend"
+	"github.com/weir-stream/weir/statebackend/blob"
+)
+
+// Errors that callers tell apart. They arrive inside a [statebackend.StorageError].
+var (
+	// ErrCorrupt: a file's size or checksum is not that of its segment.
+	ErrCorrupt = errors.New("content does not match its checksum")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("segment store is closed")
+)
+
+// Config configures a Store.
+type Config struct {
+	// Dir is the cache directory. The store owns it alone and creates it.
+	Dir string
+	// Bucket is the root of checkpoint storage. The caller closes it after the store.
+	Bucket blob.Bucket
+	// MaxBytes bounds the cache; 0 means no bound. Files held by scopes stay beyond the bound.
+	MaxBytes int64
+	// OpenBucket opens the bucket of a name that is a full URL; nil means [blob.OpenURL].
+	OpenBucket func(ctx context.Context, url string) (blob.Bucket, error)
+	Logger     *slog.Logger
+}
+
+// Store uploads, fetches and caches state files.
+type Store struct {
+	cfg     Config
+	boot    string
+	life    context.Context // ends with Close; the flights' own, since they outlive their first caller
+	end     context.CancelFunc
+	flights singleflight.Group
+	running sync.WaitGroup
+	whole   *Scope
+
+	mu      sync.Mutex
+	closed  bool
+	cache   cache
+	buckets map[string]blob.Bucket // by directory URL
+}
+
+var (
+	_ statebackend.SegmentStore = (*Store)(nil)
+	_ statebackend.SegmentStore = (*Scope)(nil)
+)
+
+// Open opens the cache directory, removes what an interrupted download left there, and indexes the rest without reading it.
+func Open(cfg Config) (*Store, error) {
+	if cfg.OpenBucket == nil {
+		cfg.OpenBucket = blob.OpenURL
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("segment cache %s: %w", cfg.Dir, err)
+	}
+	cfg.Dir = dir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating the segment cache: %w", err)
+	}
+	s := &Store{cfg: cfg, boot: bootID(), buckets: map[string]blob.Bucket{}}
+	s.cache, err = scan(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the segment cache: %w", err)
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.whole = s.Scope()
+	return s, nil
+}
+
+// Upload implements [statebackend.SegmentStore]. The file is held in the cache until Close.
+func (s *Store) Upload(ctx context.Context, localPath, name string, size uint64, crc32c uint32) error {
+	return s.whole.Upload(ctx, localPath, name, size, crc32c)
+}
+
+// Fetch implements [statebackend.SegmentStore]. The file is held in the cache until Close.
+func (s *Store) Fetch(ctx context.Context, segment *snapshotv1.Segment) (string, error) {
+	return s.whole.Fetch(ctx, segment)
+}
+
+// Close gives up what is under way, waits for it, and closes the buckets that the store itself opened.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.end()
+	s.running.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for url, b := range s.buckets {
+		errs = append(errs, b.Close())
+		delete(s.buckets, url)
+	}
+	return errors.Join(errs...)
+}
+
+// Bytes returns the size in bytes of the cache.
+func (s *Store) Bytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cache.bytes
+}
+
+// resolve returns the bucket that holds name and the name inside it.
+func (s *Store) resolve(ctx context.Context, name string) (blob.Bucket, string, error) {
+	if !strings.Contains(name, "://") {
+		return s.cfg.Bucket, name, nil
+	}
+	cut := strings.LastIndexByte(name, '/')
+	dir, base := name[:cut], name[cut+1:]
+	s.mu.Lock()
+	b, ok := s.buckets[dir]
+	s.mu.Unlock()
+	if ok {
+		return b, base, nil
+	}
+	b, err := s.cfg.OpenBucket(ctx, dir)
+	if err != nil {
+		return nil, "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other, ok := s.buckets[dir]; ok {
+		return other, base, b.Close()
+	}
+	s.buckets[dir] = b
+	return b, base, nil
+}
+
+// begin counts work under way that Close waits for.
+func (s *Store) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	s.running.Add(1)
+	return nil
+}

@@ -1,0 +1,207 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+)
+
+type stream = grpc.BidiStreamingClient[clusterv1.SessionRequest, clusterv1.SessionResponse]
+
+// converse holds one connection from registration to its end and reports whether it got as far as being registered.
+func (s *Session) converse(ctx context.Context, address string) (registered bool, err error) {
+	conn, err := s.dial(address)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+
+	patience := time.AfterFunc(s.cfg.ConnectTimeout, func() { cancel(errNoAnswer) })
+	defer patience.Stop()
+	st, err := clusterv1.NewSessionServiceClient(conn).Session(ctx)
+	if err != nil {
+		return false, cause(ctx, err)
+	}
+	register := proto.CloneOf(s.cfg.Register)
+	register.Running = s.cfg.Handler.Running()
+	if err := s.write(st, &clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Register{Register: register}}); err != nil {
+		return false, cause(ctx, err)
+	}
+	first, err := st.Recv()
+	if err != nil {
+		return false, cause(ctx, err)
+	}
+	if err := s.admitTerm(first.GetTerm()); err != nil {
+		return false, err
+	}
+	welcome := first.GetRegistered()
+	if welcome == nil {
+		return false, errUnexpected
+	}
+	if !patience.Stop() {
+		return false, errNoAnswer
+	}
+	if err := s.cfg.Handler.Registered(welcome); err != nil {
+		return false, err
+	}
+	s.cfg.Register.ClusterId = welcome.GetClusterId()
+	s.cfg.Logger.Info("registered with the leader", "address", address, "term", first.GetTerm())
+	for _, a := range welcome.GetStop() {
+		s.cfg.Handler.Handle(&clusterv1.SessionResponse{Term: first.GetTerm(), Message: &clusterv1.SessionResponse_StopWorker{
+			StopWorker: &clusterv1.StopWorker{JobId: a.GetJobId(), Attempt: a.GetAttempt()},
+		}})
+	}
+
+	s.outbox.connect()
+	defer s.outbox.disconnect()
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer cancel(nil)
+	s.connected.Store(true)
+	defer s.connected.Store(false)
+	if object := welcome.GetProbeObject(); object != "" {
+		parts.Go(func() { s.probe(ctx, object) })
+	}
+	parts.Go(func() { cancel(s.sendLoop(ctx, st, interval(welcome))) })
+	return true, s.receiveLoop(ctx, st, cancel, timeout(welcome))
+}
+
+// receiveLoop handles what the leader sends until the connection ends.
+func (s *Session) receiveLoop(ctx context.Context, st stream, cancel context.CancelCauseFunc, limit time.Duration) error {
+	silence := time.AfterFunc(limit, func() { cancel(errSilent) })
+	defer silence.Stop()
+	for {
+		m, err := st.Recv()
+		if errors.Is(err, io.EOF) {
+			return errEnded
+		}
+		if err != nil {
+			return cause(ctx, err)
+		}
+		silence.Reset(limit)
+		if err := s.admitTerm(m.GetTerm()); err != nil {
+			return err
+		}
+		if m.GetHeartbeat() == nil && m.GetMessage() != nil {
+			s.cfg.Handler.Handle(m)
+		}
+	}
+}
+
+// sendLoop sends reports as they come and a heartbeat when there are none.
+func (s *Session) sendLoop(ctx context.Context, st stream, every time.Duration) error {
+	beat := time.NewTimer(0)
+	defer beat.Stop()
+	for {
+		for {
+			m, ok := s.outbox.next()
+			if !ok {
+				break
+			}
+			if err := s.write(st, m); err != nil {
+				return err
+			}
+			beat.Reset(every)
+		}
+		select {
+		case <-s.outbox.wake:
+		case <-beat.C:
+			if err := s.write(st, &clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Heartbeat{
+				Heartbeat: &clusterv1.Heartbeat{FreeSlots: uint32(s.cfg.Handler.FreeSlots())},
+			}}); err != nil {
+				return err
+			}
+			beat.Reset(every)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// write sends m with the highest term met.
+func (s *Session) write(st stream, m *clusterv1.SessionRequest) error {
+	return st.Send(&clusterv1.SessionRequest{Term: s.term.Load(), Message: m.GetMessage()})
+}
+
+func (s *Session) probe(ctx context.Context, object string) {
+	answer := &clusterv1.Probe{}
+	content, err := s.cfg.Handler.Probe(ctx, object)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		s.cfg.Logger.Error("the cluster's probe object cannot be read", "object", object, "err", err)
+		answer.Error = err.Error()
+	}
+	answer.Content = content
+	s.outbox.put(&clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Probe{Probe: answer}})
+}
+
+// admitTerm takes note of a leader's term and refuses a lower one than the highest met.
+func (s *Session) admitTerm(term uint64) error {
+	if term < s.term.Load() {
+		return errStaleTerm
+	}
+	s.term.Store(term) // only the goroutine of Run gets here
+	return nil
+}
+
+func interval(m *clusterv1.Registered) time.Duration {
+	return max(10*time.Millisecond, time.Duration(m.GetHeartbeatIntervalMs())*time.Millisecond)
+}
+
+func timeout(m *clusterv1.Registered) time.Duration {
+	return max(4*interval(m), time.Duration(m.GetHeartbeatTimeoutMs())*time.Millisecond)
+}
+
+// cause prefers our own reason for ending the connection to what the broken call says.
+func cause(ctx context.Context, err error) error {
+	if c := context.Cause(ctx); c != nil && !errors.Is(c, context.Canceled) {
+		return c
+	}
+	return err
+}
+
+// leaderHint returns the leader's address from a follower's refusal.
+func leaderHint(err error) string {
+	st, ok := status.FromError(err)
+	if !ok {
+		return ""
+	}
+	for _, d := range st.Details() {
+		if n, ok := d.(*clusterv1.NotLeader); ok {
+			return n.GetLeaderAddress()
+		}
+	}
+	return ""
+}
+
+// refused reports whether a leader turned the registration down for a reason that somebody must mend.
+func refused(err error) bool {
+	st, ok := status.FromError(err)
+	if !ok {
+		return false
+	}
+	for _, d := range st.Details() {
+		if _, ok := d.(*clusterv1.NotLeader); ok {
+			return false
+		}
+	}
+	switch st.Code() {
+	case codes.FailedPrecondition, codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.AlreadyExists:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,168 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+)
+
+// Errors that end one connection. Run goes on to the next JobManager.
+var (
+	errStaleTerm  = errors.New("the JobManager's term is lower than one met before: it is not the leader any more")
+	errSilent     = errors.New("no message from the leader within the heartbeat timeout")
+	errNoAnswer   = errors.New("no answer to the registration")
+	errUnexpected = errors.New("the first answer is not a registration")
+	errEnded      = errors.New("the JobManager ended the session")
+)
+
+// ErrOtherCluster ends Run: the JobManagers belong to another cluster than this TaskManager's data.
+var ErrOtherCluster = errors.New("the JobManagers belong to another cluster")
+
+// Handler acts on what the leader says. Its methods are called by one goroutine at a time and must return soon.
+type Handler interface {
+	// Running lists the attempts with worker processes.
+	Running() []*clusterv1.RunningAttempt
+	// FreeSlots counts the slots that no worker uses.
+	FreeSlots() int
+	// Registered tells that a leader has taken the TaskManager on. An error wrapping ErrOtherCluster ends Run, any other one the
+	// connection.
+	Registered(m *clusterv1.Registered) error
+	// Probe reads the cluster's probe object.
+	Probe(ctx context.Context, name string) (string, error)
+	// Handle acts on any other message, in order.
+	Handle(m *clusterv1.SessionResponse)
+}
+
+// Config configures a Session.
+type Config struct {
+	// Addresses are the host:port of JobManagers.
+	Addresses []string
+	// Register is the registration without what changes: running attempts are filled in.
+	Register *clusterv1.Register
+	Handler  Handler
+	// RetryMin and RetryMax bound the pause between rounds over all addresses. Defaults: 50 ms and 2 s.
+	RetryMin, RetryMax time.Duration
+	// ConnectTimeout bounds connecting to one JobManager and its answer to the registration. Default: 5 s.
+	ConnectTimeout time.Duration
+	// DialOptions are added to those of the package; tests dial in memory.
+	DialOptions []grpc.DialOption
+	Logger      *slog.Logger
+}
+
+// Session is a TaskManager's side of the conversation.
+type Session struct {
+	cfg       Config
+	outbox    *outbox
+	term      atomic.Uint64
+	connected atomic.Bool
+}
+
+// New returns a session that Run drives.
+func New(cfg Config) *Session {
+	if cfg.RetryMin == 0 {
+		cfg.RetryMin = 50 * time.Millisecond
+	}
+	if cfg.RetryMax == 0 {
+		cfg.RetryMax = 2 * time.Second
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = 5 * time.Second
+	}
+	return &Session{cfg: cfg, outbox: newOutbox(time.Now)}
+}
+
+// Send queues a report for the leader. It never blocks.
+func (s *Session) Send(m *clusterv1.SessionRequest) { s.outbox.put(m) }
+
+// Goodbye announces an orderly shutdown. Reports still go out until Run's context ends.
+func (s *Session) Goodbye() {
+	s.outbox.put(&clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Goodbye{Goodbye: &clusterv1.Goodbye{}}})
+}
+
+// Flushed returns when every report has been handed to the connection, at once when there is none, or when ctx ends.
+func (s *Session) Flushed(ctx context.Context) { s.outbox.flushed(ctx) }
+
+// Connected reports whether a leader has taken the TaskManager on and the connection stands.
+func (s *Session) Connected() bool { return s.connected.Load() }
+
+// Term returns the highest leader term met.
+func (s *Session) Term() uint64 { return s.term.Load() }
+
+// Run keeps the session until ctx ends, and then returns nil. Trouble with JobManagers never ends it, except ErrOtherCluster.
+func (s *Session) Run(ctx context.Context) error {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = s.cfg.RetryMin, s.cfg.RetryMax
+	next := 0
+	for hint := ""; ; {
+		address := hint
+		if address == "" {
+			address = s.cfg.Addresses[next%len(s.cfg.Addresses)]
+			next++
+		}
+		registered, err := s.converse(ctx, address)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, ErrOtherCluster) {
+			return fmt.Errorf("%s: %w", address, err)
+		}
+		if registered {
+			pause.Reset()
+		}
+		followed := hint != ""
+		hint = leaderHint(err)
+		s.logEnd(address, hint, registered, err)
+		if hint == "" && registered {
+			hint = address // most likely the leader still, and it waits a moment for us
+		}
+		// A hint is followed at once, a hint of a hint is not: two nodes may each take the other for the leader.
+		if hint != "" && !followed {
+			continue
+		}
+		if hint == "" && next%len(s.cfg.Addresses) != 0 && !registered {
+			continue // the rest of this round
+		}
+		select {
+		case <-time.After(pause.NextBackOff()):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *Session) logEnd(address, hint string, registered bool, err error) {
+	switch {
+	case hint != "":
+		s.cfg.Logger.Debug("jobmanager is not the leader", "address", address, "leader", hint)
+	case registered:
+		s.cfg.Logger.Warn("connection to the leader ended", "address", address, "err", err)
+	case refused(err):
+		s.cfg.Logger.Error("registration refused", "address", address, "err", err)
+	default:
+		s.cfg.Logger.Debug("no session with jobmanager", "address", address, "err", err)
+	}
+}
+
+// dial opens a connection to a JobManager; nothing is sent before the first call.
+func (s *Session) dial(address string) (*grpc.ClientConn, error) {
+	opts := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithNoProxy(),
+	}, s.cfg.DialOptions...)
+	return grpc.NewClient("passthrough:///"+address, opts...)
+}
+
+// maxMessage bounds one message in bytes.
+const maxMessage = 64 << 20
