@@ -37,9 +37,9 @@ type Config struct {
 	// Periodic turns regular checkpoints on. Without it, checkpoints are taken for savepoints, for a stop and when the input has
 	// ended.
 	Periodic bool
-	// Interval is the time from one trigger to the next.
+	// Interval is the time from one trigger to the next; 0 means 1 s.
 	Interval time.Duration
-	// Timeout bounds the time from the trigger until the metadata is written.
+	// Timeout bounds the time from the trigger until the metadata is written; 0 means no bound.
 	Timeout time.Duration
 	// MinPause is the least time between the end of a checkpoint and the next trigger.
 	MinPause time.Duration
@@ -48,7 +48,7 @@ type Config struct {
 	// Retained is the number of completed checkpoints the log keeps; at least 1.
 	Retained int
 
-	// FirstID and Limit bound the reserved ids: FirstID ≤ id < Limit. They may be equal.
+	// FirstID and Limit bound the reserved ids: FirstID ≤ id < Limit. Both are the log's next id when none is reserved yet.
 	FirstID, Limit uint64
 	// Reserve is how many ids are asked for at a time; 0 means 1000.
 	Reserve uint64
@@ -63,7 +63,8 @@ type Config struct {
 }
 
 const (
-	defaultReserve = 1000
+	defaultReserve  = 1000
+	defaultInterval = time.Second
 	// notifyEvery is the time after which a notice of completion is repeated.
 	notifyEvery = time.Second
 	// settleWithin bounds the delay between the last acknowledgement of a commit and the log entry that says so.

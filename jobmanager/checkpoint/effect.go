@@ -53,12 +53,14 @@ type Settle struct{ Checkpoint uint64 }
 type ReserveIDs struct{ Limit uint64 }
 
 // Export asks for savepoints of a checkpoint that is pinned in the log and whose commit every sink has acknowledged. The driver
-// unpins it afterwards.
+// unpins it when all of them are written.
 type Export struct {
 	Checkpoint uint64
+	// RequestIDs are those of the savepoints asked for.
 	RequestIDs []string
-	// Stop: the request is the stop's; the sources are paused until the driver ends the job or sends [StopCancelled].
-	Stop bool
+	// StopID is the request id of a stop that asked for a savepoint as well; empty without one. The sources are paused until the
+	// driver ends the job or sends [StopCancelled].
+	StopID string
 }
 
 // Unpin asks for the log entry that unpins a checkpoint that will not be exported.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 )
@@ -70,4 +71,30 @@ func Unreferenced(prefix string, dropped, retained []*snapshotv1.CheckpointMetad
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// BuildMetadata returns the content of a checkpoint's metadata file. The handles are in the order of the tasks.
+func BuildMetadata(cfg Config, checkpoint uint64, triggered time.Time, handles []*snapshotv1.TaskHandle) *snapshotv1.CheckpointMetadata {
+	return &snapshotv1.CheckpointMetadata{
+		FormatVersion:  MetadataFormatVersion,
+		ClusterId:      cfg.ClusterID,
+		JobId:          cfg.JobID,
+		Attempt:        cfg.Attempt,
+		Checkpoint:     checkpoint,
+		Fingerprint:    cfg.Fingerprint,
+		MaxParallelism: cfg.MaxParallelism,
+		TriggeredAtMs:  triggered.UnixMilli(),
+		Tasks:          handles,
+	}
+}
+
+// ownFiles returns the names of the files that the task wrote for this checkpoint.
+func ownFiles(checkpoint uint64, h *snapshotv1.TaskHandle) []string {
+	var names []string
+	for _, f := range Files([]*snapshotv1.TaskHandle{h}) {
+		if f.GetCheckpoint() == checkpoint {
+			names = append(names, f.GetName())
+		}
+	}
+	return names
 }

@@ -1,0 +1,58 @@
+package checkpoint
+
+import (
+	"slices"
+	"time"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+)
+
+// Values of the state of a jobv1.Checkpoint.
+const (
+	StateInProgress = "in progress"
+	StateCompleted  = "completed"
+	StateFailed     = "failed"
+)
+
+// history remembers the last finished checkpoints, oldest first.
+type history []*jobv1.Checkpoint
+
+func (h *history) add(cp *jobv1.Checkpoint) {
+	*h = append(*h, cp)
+	if over := len(*h) - historySize; over > 0 {
+		*h = slices.Delete(*h, 0, over)
+	}
+}
+
+func (c *Coordinator) describe(r *run, now time.Time, state string) *jobv1.Checkpoint {
+	return &jobv1.Checkpoint{
+		Id:            r.id,
+		Attempt:       c.cfg.Attempt,
+		State:         state,
+		TriggeredAtMs: r.triggered.UnixMilli(),
+		DurationMs:    uint64(max(0, now.Sub(r.triggered)).Milliseconds()),
+		DeltaBytes:    r.delta,
+		TotalBytes:    TotalBytes(c.handles(r)),
+		Savepoint:     len(r.savepoints) > 0 || r.proposal.GetPinned(),
+	}
+}
+
+func (c *Coordinator) failed(r *run, now time.Time, reason string) *jobv1.Checkpoint {
+	cp := c.describe(r, now, StateFailed)
+	cp.Failure = reason
+	return cp
+}
+
+// Statistics returns the checkpoint in progress, if any, followed by the finished ones of this attempt, newest first.
+func (c *Coordinator) Statistics(now time.Time) []*jobv1.Checkpoint {
+	list := make([]*jobv1.Checkpoint, 0, len(c.history)+1)
+	if r := c.current; r != nil {
+		cp := c.describe(r, now, StateInProgress)
+		cp.WaitingFor = c.waitingFor(r)
+		list = append(list, cp)
+	}
+	for _, cp := range slices.Backward(c.history) {
+		list = append(list, cp)
+	}
+	return list
+}
