@@ -1,0 +1,71 @@
+// Package keyed holds what the operators with keyed state share: where their state lives, and what their snapshots look like.
+package keyed
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/statebackend"
+)
+
+// Config returns the backend configuration of an instance.
+func Config(rt *operator.Runtime) statebackend.Config {
+	cfg := statebackend.Config{
+		Operator:       rt.Operator.UID,
+		KeyGroups:      rt.KeyGroups,
+		MaxParallelism: rt.MaxParallelism,
+		Dir:            rt.Dir,
+		NamePrefix: fmt.Sprintf("%s/jobs/%s/state/%d/%s-%d/%s", rt.ClusterID, rt.JobID, rt.Attempt,
+			url.PathEscape(rt.Vertex), rt.Subtask, url.PathEscape(rt.Operator.UID)),
+		Segments:          rt.Segments,
+		AllowDroppedState: rt.AllowDroppedState,
+		Post:              rt.Post,
+		Logger:            rt.Logger,
+	}
+	for _, s := range rt.Restored {
+		if s.GetKeyed() != nil {
+			cfg.Restored = append(cfg.Restored, s.GetKeyed())
+		}
+	}
+	return cfg
+}
+
+// Watermark returns the watermark that an instance starts from: the lowest of the restored ones, where a snapshot without one
+// counts as none.
+func Watermark(restored []*snapshotv1.OperatorSnapshot) int64 {
+	if len(restored) == 0 {
+		return operator.MinWatermark
+	}
+	lowest := operator.MaxWatermark
+	for _, s := range restored {
+		if s.Watermark == nil {
+			return operator.MinWatermark
+		}
+		lowest = min(lowest, s.GetWatermark())
+	}
+	return lowest
+}
+
+// Snapshot returns the snapshot of an operator that is at watermark wm.
+func Snapshot(uid string, wm int64) *snapshotv1.OperatorSnapshot {
+	s := &snapshotv1.OperatorSnapshot{Uid: uid}
+	if wm != operator.MinWatermark {
+		s.Watermark = &wm
+	}
+	return s
+}
+
+// Finish returns the second half of a snapshot whose keyed state is frozen.
+func Finish(s *snapshotv1.OperatorSnapshot, frozen *statebackend.Frozen) operator.Finish {
+	return func(ctx context.Context) (*snapshotv1.OperatorSnapshot, error) {
+		state, err := frozen.Write(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.Keyed = state
+		return s, nil
+	}
+}

@@ -1,0 +1,137 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weir-stream/weir/codec"
+	"github.com/weir-stream/weir/statebackend"
+)
+
+// States takes the declarations of an operator's states.
+type States[K comparable] struct {
+	backend *statebackend.Backend[K] // nil in the plan
+	key     *K                       // the key being handled
+	names   map[string]bool
+	codecs  []string
+	errs    []error
+}
+
+// ErrDeclaration is returned in the plan for states that cannot be: the message says why.
+var ErrDeclaration = errors.New("state declaration")
+
+func (s *States[K]) declare(name, kind string, err error, ids ...string) {
+	switch {
+	case name == "" || name[0] == '#':
+		s.errs = append(s.errs, fmt.Errorf("%w: the name %q is empty or begins with #", ErrDeclaration, name))
+	case s.names[name]:
+		s.errs = append(s.errs, fmt.Errorf("%w: the name %q is used twice", ErrDeclaration, name))
+	}
+	if err != nil {
+		s.errs = append(s.errs, fmt.Errorf("%w %q: %w", ErrDeclaration, name, err))
+		return
+	}
+	s.names[name] = true
+	s.codecs = append(s.codecs, fmt.Sprintf("%s %s %v", kind, name, ids))
+}
+
+// choose returns the codec given, or the default one of V.
+func choose[V any](given []codec.Codec[V]) (codec.Codec[V], error) {
+	if len(given) > 0 {
+		return given[0], nil
+	}
+	return codec.For[V]()
+}
+
+func idOf(c interface{ ID() string }, err error) string {
+	if err != nil {
+		return ""
+	}
+	return c.ID()
+}
+
+// Value is one value per key.
+type Value[K comparable, V any] struct {
+	key   *K
+	state *statebackend.Value[K, V]
+}
+
+// NewValue declares a value per key. Without a codec it is encoded by codec.For.
+func NewValue[V any, K comparable](s *States[K], name string, c ...codec.Codec[V]) *Value[K, V] {
+	vc, err := choose(c)
+	s.declare(name, "value", err, idOf(vc, err))
+	v := &Value[K, V]{key: s.key}
+	if s.backend != nil && err == nil {
+		v.state = statebackend.NewValue(s.backend, name, vc)
+	}
+	return v
+}
+
+// Get returns the value of the current key; ok is false without one.
+func (v *Value[K, V]) Get() (value V, ok bool, err error) { return v.state.Get(*v.key) }
+
+// Put sets the value of the current key. The value must not be modified afterwards.
+func (v *Value[K, V]) Put(value V) error { return v.state.Put(*v.key, value) }
+
+// Delete removes the value of the current key.
+func (v *Value[K, V]) Delete() error { return v.state.Delete(*v.key) }
+
+// Map is a map per key.
+type Map[K, MK comparable, V any] struct {
+	key   *K
+	state *statebackend.Map[K, MK, V]
+}
+
+// NewMap declares a map per key. Its keys are encoded by codec.ForKey, its values by codec.For unless a codec is given.
+func NewMap[MK comparable, V any, K comparable](s *States[K], name string, c ...codec.Codec[V]) *Map[K, MK, V] {
+	vc, err := choose(c)
+	kc, kerr := codec.ForKey[MK]()
+	s.declare(name, "map", errors.Join(kerr, err), idOf(kc, kerr), idOf(vc, err))
+	m := &Map[K, MK, V]{key: s.key}
+	if s.backend != nil && err == nil && kerr == nil {
+		m.state = statebackend.NewMap(s.backend, name, kc, vc)
+	}
+	return m
+}
+
+// Get returns the value of mk in the current key's map; ok is false without one.
+func (m *Map[K, MK, V]) Get(mk MK) (value V, ok bool, err error) { return m.state.Get(*m.key, mk) }
+
+// Put sets the value of mk in the current key's map. The value must not be modified afterwards.
+func (m *Map[K, MK, V]) Put(mk MK, value V) error { return m.state.Put(*m.key, mk, value) }
+
+// Delete removes mk from the current key's map.
+func (m *Map[K, MK, V]) Delete(mk MK) error { return m.state.Delete(*m.key, mk) }
+
+// Range calls f for the entries of the current key's map, in the order of their keys, until f returns false. f must not change the
+// map.
+func (m *Map[K, MK, V]) Range(f func(mk MK, value V) bool) error { return m.state.Range(*m.key, f) }
+
+// Clear removes all entries of the current key's map.
+func (m *Map[K, MK, V]) Clear() error { return m.state.Clear(*m.key) }
+
+// List is a list per key.
+type List[K comparable, V any] struct {
+	key   *K
+	state *statebackend.List[K, V]
+}
+
+// NewList declares a list per key. Without a codec its elements are encoded by codec.For.
+func NewList[V any, K comparable](s *States[K], name string, c ...codec.Codec[V]) *List[K, V] {
+	vc, err := choose(c)
+	s.declare(name, "list", err, idOf(vc, err))
+	l := &List[K, V]{key: s.key}
+	if s.backend != nil && err == nil {
+		l.state = statebackend.NewList(s.backend, name, vc)
+	}
+	return l
+}
+
+// Append adds values to the end of the current key's list. They must not be modified afterwards.
+func (l *List[K, V]) Append(values ...V) error { return l.state.Append(*l.key, values...) }
+
+// All returns the current key's list, which must not be modified.
+func (l *List[K, V]) All() ([]V, error) { return l.state.All(*l.key) }
+
+// Clear removes the current key's list.
+func (l *List[K, V]) Clear() error { return l.state.Clear(*l.key) }

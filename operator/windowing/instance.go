@@ -1,0 +1,210 @@
+package windowing
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/weir-stream/weir/codec"
+	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/operator/internal/keyed"
+	"github.com/weir-stream/weir/statebackend"
+)
+
+// Function gathers the records of one key and window. One value is used by all subtasks and windows.
+type Function[K comparable, T, A, R any] interface {
+	// Add takes a record into an accumulator, which is the zero value before the first one.
+	Add(acc *A, v T)
+	// Merge takes what from holds into another accumulator, which is the zero value before the first one. It must neither change
+	// from nor keep parts of it that a later Add or Merge would change.
+	Merge(into *A, from A)
+	// Emit emits the results of a window. It must not change acc.
+	Emit(key K, w Span, acc A, emit func(R) error) error
+}
+
+// Config describes a window operator.
+type Config[K comparable, T, A, R any] struct {
+	Windows Assigner
+	// ProcessingTime gathers records by the time they arrive instead of by their timestamps.
+	ProcessingTime bool
+	// Lateness is how long a window is kept after it fired; 0 to drop it at once. It has no meaning in processing time.
+	Lateness time.Duration
+	// FailUntimed fails the task at a record without a timestamp; else such records are skipped and counted.
+	FailUntimed bool
+	Key         func(T) K
+	KeyCodec    codec.Key[K]
+	AccCodec    codec.Codec[A]
+	Function    Function[K, T, A, R]
+}
+
+// stateName is the name of the state. Panes of other windows cannot be used, so these are part of it.
+func stateName(a Assigner) string { return "panes " + a.ID() }
+
+// New returns the operator.
+func New[K comparable, T, A, R any](cfg Config[K, T, A, R]) operator.Factory {
+	return operator.FactoryFunc(func(outs []any) (operator.Instance, error) {
+		out, err := operator.Fanout[R](outs)
+		w := &instance[K, T, A, R]{cfg: cfg, out: out}
+		w.emit = func(r R) error { return w.out.Collect(r, w.emitAt) }
+		if cfg.ProcessingTime {
+			return &processingTime[K, T, A, R]{w}, err
+		}
+		return &eventTime[K, T, A, R]{w}, err
+	})
+}
+
+// instance is one subtask.
+type instance[K comparable, T, A, R any] struct {
+	cfg     Config[K, T, A, R]
+	rt      *operator.Runtime
+	out     operator.Collector[R]
+	backend *statebackend.Backend[K]
+	panes   *statebackend.Panes[K, A]
+
+	trigger   trigger
+	watermark int64 // event time; in processing time only passed on
+	next      int64 // when the trigger has something to do next
+	pane      Span  // of the last record, with its verdict as of now
+	verdict   verdict
+	fresh     bool // pane and verdict are up to date
+
+	emit   func(R) error
+	emitAt int64
+}
+
+var (
+	_ operator.CheckpointListener = (*eventTime[int, int, int, int])(nil)
+	_ operator.TimerOwner         = (*processingTime[int, int, int, int])(nil)
+)
+
+// Open implements operator.Instance.
+func (w *instance[K, T, A, R]) Open(ctx context.Context, rt *operator.Runtime) error {
+	w.rt = rt
+	w.watermark = keyed.Watermark(rt.Restored)
+	w.trigger = trigger{windows: w.cfg.Windows, lateness: w.cfg.Lateness.Milliseconds(), now: w.watermark}
+	if w.cfg.ProcessingTime {
+		w.trigger.lateness, w.trigger.now = 0, operator.MinWatermark
+	}
+	w.backend = statebackend.New(keyed.Config(rt), w.cfg.KeyCodec)
+	w.panes = statebackend.NewPanes(w.backend, stateName(w.cfg.Windows), w.cfg.AccCodec)
+	if err := w.backend.Open(ctx); err != nil {
+		return err
+	}
+	w.next = math.MaxInt64
+	for _, pane := range w.panes.All() {
+		w.next = min(w.next, w.trigger.judge(pane).next)
+	}
+	return nil
+}
+
+// add takes a record that belongs to time t.
+func (w *instance[K, T, A, R]) add(v T, t int64) error {
+	if !w.fresh || !w.pane.Contains(t) {
+		w.pane = w.cfg.Windows.Pane(t)
+		w.verdict = w.trigger.judge(w.pane.Start)
+		w.fresh = true
+	}
+	if w.verdict.late {
+		w.rt.Stats.Late.Add(1)
+		return nil
+	}
+	w.next = min(w.next, w.verdict.next)
+	key := w.cfg.Key(v)
+	acc, _, err := w.panes.Acquire(w.pane.Start, key)
+	if err != nil {
+		return err
+	}
+	w.cfg.Function.Add(acc, v)
+	if w.verdict.refire {
+		return w.refire(key)
+	}
+	return nil
+}
+
+// refire emits again, for one key, the windows of the current pane that have fired.
+func (w *instance[K, T, A, R]) refire(key K) error {
+	return w.trigger.fired(w.pane.Start, func(s Span) error {
+		var merged A
+		for _, pane := range w.panes.All() {
+			if !s.Contains(pane) {
+				continue
+			}
+			acc, ok, err := w.panes.Get(pane, key)
+			if err != nil {
+				return err
+			}
+			if ok {
+				w.cfg.Function.Merge(&merged, acc)
+			}
+		}
+		return w.result(key, s, merged)
+	})
+}
+
+// advance moves the trigger's time.
+func (w *instance[K, T, A, R]) advance(now int64) error {
+	w.fresh = false
+	if now < w.next {
+		w.trigger.now = now
+		return nil
+	}
+	var err error
+	w.next, err = w.trigger.advance(now, w.panes.All(), w.fire, w.panes.Drop)
+	return err
+}
+
+// fire emits the results of a window for every key in its panes.
+func (w *instance[K, T, A, R]) fire(s Span, panes []int64) error {
+	if len(panes) == 1 {
+		return w.panes.Each(panes[0], func(key K, acc A) error { return w.result(key, s, acc) })
+	}
+	merged := make(map[K]*A)
+	for _, pane := range panes {
+		err := w.panes.Each(pane, func(key K, acc A) error {
+			into, ok := merged[key]
+			if !ok {
+				into = new(A)
+				merged[key] = into
+			}
+			w.cfg.Function.Merge(into, acc)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for key, acc := range merged {
+		if err := w.result(key, s, *acc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *instance[K, T, A, R]) result(key K, s Span, acc A) error {
+	w.emitAt = s.Last()
+	return w.cfg.Function.Emit(key, s, acc, w.emit)
+}
+
+// Snapshot implements operator.Instance.
+func (w *instance[K, T, A, R]) Snapshot(_ context.Context, b operator.Barrier) (operator.Finish, error) {
+	w.rt.Stats.StateBytes.Store(w.backend.Bytes())
+	return keyed.Finish(keyed.Snapshot(w.rt.Operator.UID, w.watermark), w.backend.Freeze(b.Checkpoint, b.Full)), nil
+}
+
+// CheckpointCompleted implements operator.CheckpointListener.
+func (w *instance[K, T, A, R]) CheckpointCompleted(n uint64) error {
+	w.backend.CheckpointCompleted(n)
+	return nil
+}
+
+// EndInput implements operator.Instance: the last watermark has fired everything.
+func (w *instance[K, T, A, R]) EndInput() error { return nil }
+
+// Close implements operator.Instance.
+func (w *instance[K, T, A, R]) Close() error {
+	if w.backend == nil {
+		return nil
+	}
+	return w.backend.Close()
+}
