@@ -1,0 +1,83 @@
+package codec
+
+import (
+	"bytes"
+	"reflect"
+	"sync"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// msgpackCodec writes MessagePack with struct fields by name and map keys in order.
+type msgpackCodec[T any] struct {
+	fp       uint64
+	encoders sync.Pool // *msgpackEncoder
+	decoders sync.Pool // *msgpackDecoder
+}
+
+type msgpackEncoder struct {
+	enc *msgpack.Encoder
+	buf []byte
+}
+
+// Write implements io.Writer.
+func (e *msgpackEncoder) Write(p []byte) (int, error) {
+	e.buf = append(e.buf, p...)
+	return len(p), nil
+}
+
+// WriteByte implements io.ByteWriter.
+func (e *msgpackEncoder) WriteByte(b byte) error {
+	e.buf = append(e.buf, b)
+	return nil
+}
+
+type msgpackDecoder struct {
+	dec *msgpack.Decoder
+	src bytes.Reader
+}
+
+func newMsgpackCodec[T any](t reflect.Type) (Codec[T], error) {
+	s, err := inspect(t)
+	if err != nil {
+		return nil, err
+	}
+	c := &msgpackCodec[T]{fp: s.fingerprint()}
+	c.encoders.New = func() any {
+		e := &msgpackEncoder{}
+		e.enc = msgpack.NewEncoder(e)
+		e.enc.SetSortMapKeys(true)
+		// Inside an interface the width of an integer tells its type, so that it comes back as it went.
+		e.enc.UseCompactInts(!s.dynamic)
+		return e
+	}
+	c.decoders.New = func() any {
+		d := &msgpackDecoder{}
+		d.dec = msgpack.NewDecoder(&d.src)
+		return d
+	}
+	return c, nil
+}
+
+func (c *msgpackCodec[T]) ID() string          { return "msgpack" }
+func (c *msgpackCodec[T]) Fingerprint() uint64 { return c.fp }
+
+func (c *msgpackCodec[T]) Append(dst []byte, v T) ([]byte, error) {
+	e := c.encoders.Get().(*msgpackEncoder)
+	defer c.encoders.Put(e)
+	e.buf = dst
+	err := e.enc.Encode(&v)
+	dst, e.buf = e.buf, nil
+	return dst, err
+}
+
+func (c *msgpackCodec[T]) Decode(src []byte) (v T, err error) {
+	if err := scan(src); err != nil {
+		return v, err
+	}
+	d := c.decoders.Get().(*msgpackDecoder)
+	defer c.decoders.Put(d)
+	d.src.Reset(src)
+	err = d.dec.Decode(&v)
+	return v, err
+}
