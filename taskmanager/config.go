@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -55,16 +54,12 @@ type Config struct {
 
 // Default returns the configuration without any setting.
 func Default() Config {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
 	return Config{
 		DataDir:        "weir-taskmanager",
 		Slots:          runtime.NumCPU(),
 		JobManagers:    []string{"127.0.0.1:6123"},
 		BindHost:       "127.0.0.1",
-		Host:           host,
+		Host:           hostname(),
 		LogRetention:   256 << 20,
 		LogPerWorker:   16 << 20,
 		ArtifactCache:  2 << 30,

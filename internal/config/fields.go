@@ -161,14 +161,16 @@ func (f Field) Set(text string) error {
 }
 
 func (f Field) setList(text string) error {
-	if f.value.Type().Elem().Kind() != reflect.String {
-		return fmt.Errorf("a %s can be set in the file only", f.value.Type())
-	}
 	list := reflect.MakeSlice(f.value.Type(), 0, 4)
 	for part := range strings.SplitSeq(text, ",") {
-		if part = strings.TrimSpace(part); part != "" {
-			list = reflect.Append(list, reflect.ValueOf(part).Convert(f.value.Type().Elem()))
+		if part = strings.TrimSpace(part); part == "" {
+			continue
 		}
+		element := Field{Path: f.Path, value: reflect.New(f.value.Type().Elem()).Elem()}
+		if err := element.Set(part); err != nil {
+			return err
+		}
+		list = reflect.Append(list, element.value)
 	}
 	f.value.Set(list)
 	return nil

@@ -34,6 +34,7 @@ func (c *Scope) Upload(ctx context.Context, localPath, name string, size uint64,
 	if err := s.upload(ctx, localPath, name, want); err != nil {
 		return &statebackend.StorageError{Op: "uploading " + name, Err: err}
 	}
+	s.stats.uploaded.Add(size)
 	c.hold(keyOf(name))
 	// The file is durable; without a cached copy a restore downloads it.
 	if err := s.adopt(localPath, name, want); err != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/singleflight"
 
@@ -42,11 +43,12 @@ type Config struct {
 type Store struct {
 	cfg     Config
 	boot    string
-	life    context.Context // ends with Close; the flights' own, since they outlive their first caller
+	life    context.Context //nolint:containedctx // it ends with Close; a flight outlives its first caller
 	end     context.CancelFunc
 	flights singleflight.Group
 	running sync.WaitGroup
 	whole   *Scope
+	stats   struct{ uploaded, downloaded, hits atomic.Uint64 }
 
 	mu      sync.Mutex
 	closed  bool
@@ -117,6 +119,18 @@ func (s *Store) Bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cache.bytes
+}
+
+// Stats are totals since Open.
+type Stats struct {
+	UploadedBytes, DownloadedBytes uint64
+	// Hits counts the fetches that a local copy answered unread.
+	Hits uint64
+}
+
+// Stats returns the store's figures.
+func (s *Store) Stats() Stats {
+	return Stats{s.stats.uploaded.Load(), s.stats.downloaded.Load(), s.stats.hits.Load()}
 }
 
 // resolve returns the bucket that holds name and the name inside it.

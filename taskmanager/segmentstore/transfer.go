@@ -103,6 +103,7 @@ func (s *Store) fetchShared(ctx context.Context, key, name string, want content)
 func (s *Store) fetch(ctx context.Context, key, name string, want content) (string, error) {
 	data, ok := s.paths(key)
 	if s.vouched(data, ok, want) {
+		s.stats.hits.Add(1)
 		s.record(key, want)
 		return data, nil
 	}
@@ -125,7 +126,10 @@ func (s *Store) fetch(ctx context.Context, key, name string, want content) (stri
 		return "", explain(err, bucket.URL())
 	}
 	defer r.Close()
-	if err := s.writeTemp(r, data, want); err != nil {
+	err = s.writeTemp(r, data, want)
+	if err == nil {
+		s.stats.downloaded.Add(want.size)
+	} else {
 		if errors.Is(err, ErrCorrupt) {
 			return "", fmt.Errorf("on %s: %w", bucket.URL(), err)
 		}

@@ -57,7 +57,7 @@ type Supervisor struct {
 	spawner   *spawner
 	artifacts *artifacts
 	sockets   string
-	life      context.Context // ends with Close; plans and log reads run under it
+	life      context.Context //nolint:containedctx // it ends with Close; plans and log reads run under it
 	end       context.CancelFunc
 	running   sync.WaitGroup
 

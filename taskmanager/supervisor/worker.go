@@ -31,7 +31,7 @@ type worker struct {
 	logger *slog.Logger
 	scope  *segmentstore.Scope
 
-	started   context.Context // ends when the worker shall stop before its process runs
+	started   context.Context //nolint:containedctx // it ends when the worker shall stop before its process runs
 	interrupt context.CancelFunc
 	connected chan struct{} // closed by the first valid Hello
 	broken    chan struct{} // closed when the control stream ended
