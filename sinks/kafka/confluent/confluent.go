@@ -1,0 +1,202 @@
+// Package confluent lets the Kafka sink write through confluent-kafka-go, that is librdkafka, for sites that need its plugins or
+// support. Only jobs that import it need cgo.
+//
+// librdkafka speaks the first transaction protocol, so every transactional id is initialised anew, by a new client, before it is used
+// again. One goroutine of the package's own per client turns delivery reports into calls of ProducerConfig.Delivered.
+package confluent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	kafkasink "github.com/weir-stream/weir/sinks/kafka"
+)
+
+// New returns a constructor of librdkafka clients to pass to kafkasink.Client. config holds librdkafka properties (TLS, SASL,
+// compression) that are added to the sink's own; it may be nil. The connection that finishes transactions is franz-go's and takes its
+// settings from kafkasink.ClientOptions.
+func New(config map[string]any) kafkasink.NewProducer {
+	return func(cfg kafkasink.ProducerConfig) (kafkasink.Producer, error) {
+		settings := kafka.ConfigMap{}
+		for k, v := range config {
+			settings[k] = v
+		}
+		maps.Copy(settings, kafka.ConfigMap{
+			"bootstrap.servers":  strings.Join(cfg.Brokers, ","),
+			"acks":               "all",
+			"enable.idempotence": true,
+			"linger.ms":          float64(cfg.Linger.Microseconds()) / 1000,
+			"partitioner":        partitioner(cfg.Partitioner),
+			// The sink bounds what is outstanding and checks sizes itself; the client must neither make a record wait nor refuse it.
+			"queue.buffering.max.messages": 0,
+			"queue.buffering.max.kbytes":   2097151,
+			"message.max.bytes":            1000000000,
+			"batch.size":                   1000000,
+			"message.timeout.ms":           0,
+			"go.delivery.report.fields":    "all",
+		})
+		if cfg.TransactionalID != "" {
+			settings["transactional.id"] = cfg.TransactionalID
+			settings["transaction.timeout.ms"] = int(cfg.TransactionTimeout.Milliseconds())
+			delete(settings, "message.timeout.ms") // bound to the transaction's own timeout
+		}
+		return &producer{cfg: cfg, settings: settings}, nil
+	}
+}
+
+func partitioner(p kafkasink.Partitioner) string {
+	if p == kafkasink.Sticky {
+		return "random"
+	}
+	return "murmur2_random"
+}
+
+type producer struct {
+	cfg      kafkasink.ProducerConfig
+	settings kafka.ConfigMap
+	p        *kafka.Producer
+	admin    *kgo.Client // for the transaction's identity, which librdkafka does not tell
+	done     chan struct{}
+	pending  atomic.Int64
+	closed   atomic.Bool
+}
+
+var _ kafkasink.Producer = (*producer)(nil)
+
+// start makes the librdkafka handle: the constructor itself does no I/O and starts no threads.
+func (p *producer) start() error {
+	if p.p != nil {
+		return nil
+	}
+	handle, err := kafka.NewProducer(&p.settings)
+	if err != nil {
+		return fmt.Errorf("make a librdkafka client: %w", err)
+	}
+	p.p = handle
+	p.done = make(chan struct{})
+	go p.report()
+	return nil
+}
+
+// report turns librdkafka's events into deliveries until the client is closed.
+func (p *producer) report() {
+	defer close(p.done)
+	for e := range p.p.Events() {
+		m, ok := e.(*kafka.Message)
+		if !ok {
+			continue
+		}
+		tp := m.TopicPartition
+		p.cfg.Delivered(kafkasink.Delivery{
+			Topic: *tp.Topic, Partition: tp.Partition, Offset: int64(tp.Offset), Bytes: len(m.Key) + len(m.Value), Err: tp.Error,
+		})
+		p.pending.Add(-1)
+	}
+}
+
+func (p *producer) Init(ctx context.Context) error {
+	if err := p.start(); err != nil {
+		return err
+	}
+	if p.cfg.TransactionalID == "" {
+		return nil
+	}
+	admin, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(p.cfg.Brokers...)}, p.cfg.Options...)...)
+	if err != nil {
+		return fmt.Errorf("make a Kafka client: %w", err)
+	}
+	p.admin = admin
+	err = p.p.InitTransactions(ctx)
+	var ke kafka.Error
+	if errors.As(err, &ke) && ke.Code() == kafka.ErrInvalidTransactionTimeout {
+		return fmt.Errorf("%w: %w", kafkasink.ErrTimeoutRefused, err)
+	}
+	return err
+}
+
+func (p *producer) Begin() error { return p.p.BeginTransaction() }
+
+func (p *producer) Send(topic string, partition int32, r kafkasink.Record, timestamp time.Time) error {
+	if err := p.start(); err != nil {
+		return err
+	}
+	m := &kafka.Message{
+		TopicPartition: kafka.TopicPartition{Topic: &topic, Partition: partition},
+		Key:            r.Key, Value: r.Value, Timestamp: timestamp,
+	}
+	if partition < 0 {
+		m.TopicPartition.Partition = kafka.PartitionAny
+	}
+	for _, h := range r.Headers {
+		m.Headers = append(m.Headers, kafka.Header{Key: h.Key, Value: h.Value})
+	}
+	p.pending.Add(1)
+	if err := p.p.Produce(m, nil); err != nil {
+		p.pending.Add(-1)
+		// The tracker counts the record as sent; this is its outcome.
+		p.cfg.Delivered(kafkasink.Delivery{Topic: topic, Partition: partition, Bytes: len(r.Key) + len(r.Value), Err: err})
+		return fmt.Errorf("hand a record to librdkafka: %w", err)
+	}
+	return nil
+}
+
+// flushStep is how long one call of librdkafka's flush waits in milliseconds before the context is looked at.
+const flushStep = 100
+
+// Flush waits for librdkafka and then for the reports, which alone tell of failures.
+func (p *producer) Flush(ctx context.Context) error {
+	if p.p == nil {
+		return nil
+	}
+	for p.pending.Load() > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p.p.Flush(flushStep)
+	}
+	return nil
+}
+
+func (p *producer) Identity(ctx context.Context) (kafkasink.Identity, error) {
+	described, err := kadm.NewClient(p.admin).DescribeTransactions(ctx, p.cfg.TransactionalID)
+	if err != nil {
+		return kafkasink.Identity{}, err
+	}
+	d, err := described.On(p.cfg.TransactionalID, nil)
+	if err == nil {
+		err = d.Err
+	}
+	if err != nil {
+		return kafkasink.Identity{}, err
+	}
+	if d.State != "Ongoing" {
+		return kafkasink.Identity{}, fmt.Errorf("transaction %s is %s, not open", p.cfg.TransactionalID, d.State)
+	}
+	return kafkasink.Identity{ProducerID: d.ProducerID, ProducerEpoch: d.ProducerEpoch, EndTxnVersion: kafkasink.EndTxnV1}, nil
+}
+
+func (p *producer) Commit(ctx context.Context) error { return p.p.CommitTransaction(ctx) }
+
+func (p *producer) TransactionsV2() bool { return false }
+
+func (p *producer) Close() {
+	if p.closed.Swap(true) {
+		return
+	}
+	if p.p != nil {
+		p.p.Close()
+		<-p.done
+	}
+	if p.admin != nil {
+		p.admin.Close()
+	}
+}

@@ -1,0 +1,121 @@
+package kafkasink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sinks"
+)
+
+// ErrTooLarge tells that a record exceeds what its topic takes.
+var ErrTooLarge = errors.New("record is too large for its topic")
+
+// encoder turns values into records and hands them to a client. It belongs to the task's goroutine.
+type encoder[T any] struct {
+	encode   func(T) (Record, error)
+	settings settings
+	cluster  *cluster
+	stats    *operator.Stats
+	timeout  time.Duration // of transactions
+
+	// lastTopic and lastLimit spare the look-up for the usual case of one topic.
+	lastTopic string
+	lastLimit int
+}
+
+// connect meets the cluster and the topics that are known beforehand.
+func (e *encoder[T]) connect(ctx context.Context, sc sinks.Context) error {
+	c, err := newCluster(e.settings, sc.Logger)
+	if err != nil {
+		return err
+	}
+	e.cluster, e.stats = c, sc.Stats
+	if err := c.reach(ctx); err != nil {
+		return err
+	}
+	topics := []string{e.settings.topic}
+	if e.settings.deadLetters != "" {
+		topics = append(topics, e.settings.deadLetters)
+	}
+	return c.learn(ctx, topics...)
+}
+
+// write encodes a value and sends it through l. Whether a record fits is decided here and only here, on its encoded size, before the
+// client gets it: a client would repeat it for ever or fail its neighbours with it.
+func (e *encoder[T]) write(ctx context.Context, l *lane, v T, timestamp int64) error {
+	r, err := e.encode(v)
+	if err != nil {
+		return fmt.Errorf("encode a record: %w", err)
+	}
+	topic := r.Topic
+	if topic == "" {
+		topic = e.settings.topic
+	}
+	if topic != e.lastTopic {
+		if err := e.turnTo(ctx, topic); err != nil {
+			return err
+		}
+	}
+	at := r.Timestamp
+	if at.IsZero() && timestamp != operator.NoTimestamp {
+		at = time.UnixMilli(timestamp)
+	}
+	if size := encodedSize(&r); size > e.lastLimit {
+		return e.tooLarge(ctx, l, topic, size, r, at)
+	}
+	return l.send(ctx, e.settings.deadline, topic, r.Partition.Chosen(), r, at)
+}
+
+func (e *encoder[T]) turnTo(ctx context.Context, topic string) error {
+	info, err := e.cluster.topic(ctx, topic)
+	if err != nil {
+		return err
+	}
+	e.lastTopic, e.lastLimit = topic, info.maxBytes
+	if e.settings.maxRecord > 0 {
+		e.lastLimit = min(e.lastLimit, e.settings.maxRecord)
+	}
+	return nil
+}
+
+// Names of the headers of a dead letter.
+const (
+	headerTopic = "weir-topic"
+	headerSize  = "weir-size"
+	headerError = "weir-error"
+)
+
+// deadLetterBytes is how much of key and value a dead letter keeps.
+const deadLetterBytes = 1024
+
+func (e *encoder[T]) tooLarge(ctx context.Context, l *lane, topic string, size int, r Record, at time.Time) error {
+	if e.settings.deadLetters == "" {
+		return operator.Fatal(fmt.Errorf("%w: topic %s takes %d bytes and the record with key %q has %d; raise the topic's max.message.bytes or send such records to a dead-letter topic",
+			ErrTooLarge, topic, e.lastLimit, head(r.Key), size))
+	}
+	letter := Record{
+		Key: head(r.Key), Value: head(r.Value),
+		Headers: []Header{
+			{Key: headerTopic, Value: []byte(topic)},
+			{Key: headerSize, Value: strconv.AppendInt(nil, int64(size), 10)},
+			{Key: headerError, Value: []byte(ErrTooLarge.Error())},
+		},
+	}
+	if err := l.send(ctx, e.settings.deadline, e.settings.deadLetters, AnyPartition, letter, at); err != nil {
+		return err
+	}
+	e.stats.DeadLetters.Add(1)
+	return nil
+}
+
+func head(b []byte) []byte { return b[:min(len(b), deadLetterBytes)] }
+
+func (e *encoder[T]) close() {
+	if e.cluster != nil {
+		e.cluster.close()
+	}
+}

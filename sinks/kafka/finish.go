@@ -1,0 +1,269 @@
+package kafkasink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-stream/weir/internal/kafkaconn"
+	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sinks"
+)
+
+// finish commits a prepared transaction by its identity, whoever wrote it. It is idempotent. The answer is nil, ErrRetriable,
+// a *sinks.LostError, ErrUnknown, or an error marked fatal.
+func (c *cluster) finish(ctx context.Context, p *prepared) error {
+	ctx, cancel := context.WithTimeout(ctx, c.settings.deadline)
+	defer cancel()
+	if err := c.stillThere(ctx, p); err != nil {
+		return err
+	}
+	answer := c.endTxn(ctx, p, true)
+	switch judge(answer) {
+	case verdictCommitted:
+		return nil
+	case verdictRefused:
+		if fatal := kafkaconn.Refused(answer); fatal != nil {
+			answer = fatal
+		}
+		return operator.Fatal(fmt.Errorf("commit transaction %s: %w", p.ID, answer))
+	case verdictLost:
+		// The markers have the last word: the answer is the same when the transaction was committed with the other version.
+		proof, err := c.prove(ctx, p)
+		if err == nil && proof == verdictCommitted {
+			return nil
+		}
+		return lost(p, "the broker answers "+answer.Error())
+	case verdictAsk:
+		return c.settle(ctx, p, answer)
+	case verdictRetry:
+	}
+	return fmt.Errorf("commit transaction %s: %w: %w", p.ID, sinks.ErrRetriable, answer)
+}
+
+// settle turns an answer that proves nothing into an outcome by looking at the markers.
+func (c *cluster) settle(ctx context.Context, p *prepared, answer error) error {
+	proof, err := c.prove(ctx, p)
+	if err != nil {
+		return fmt.Errorf("look for the outcome of transaction %s: %w: %w", p.ID, sinks.ErrRetriable, err)
+	}
+	switch proof {
+	case verdictCommitted:
+		return nil
+	case verdictLost:
+		return lost(p, "its control markers say so")
+	case verdictAsk, verdictRefused:
+		return fmt.Errorf("transaction %s: %w: the broker answers %w and the control markers of %s are deleted", p.ID, sinks.ErrUnknown, answer, p)
+	case verdictRetry:
+	}
+	return fmt.Errorf("commit transaction %s: %w: %w", p.ID, sinks.ErrRetriable, answer)
+}
+
+func lost(p *prepared, why string) error {
+	return &sinks.LostError{Transaction: p.ID, Detail: p.String() + "; " + why}
+}
+
+// stillThere reports output that went with its topic: EndTxn would succeed and write its markers to the topic's successor.
+func (c *cluster) stillThere(ctx context.Context, p *prepared) error {
+	names := make([]string, len(p.Topics))
+	for i, t := range p.Topics {
+		names[i] = t.Name
+	}
+	found, missing, err := kafkaconn.Topics(ctx, c.cl, names...)
+	if err != nil {
+		return fmt.Errorf("%w: %w", sinks.ErrRetriable, err)
+	}
+	for _, t := range p.Topics {
+		switch err := missing[t.Name]; {
+		case err == nil:
+			if found[t.Name].ID != t.ID {
+				return lost(p, fmt.Sprintf("topic %s was deleted and created again (id %s, now %s)", t.Name, t.ID, found[t.Name].ID))
+			}
+		case errors.Is(err, kafkaconn.ErrNoTopic):
+			// A broker that just started does not know all topics yet; deletion is proven by the id.
+			gone, idErr := c.deleted(ctx, t.ID)
+			if idErr == nil && gone {
+				return lost(p, fmt.Sprintf("topic %s (id %s) was deleted", t.Name, t.ID))
+			}
+			return fmt.Errorf("%w: %w", sinks.ErrRetriable, err)
+		default:
+			return fmt.Errorf("%w: %w", sinks.ErrRetriable, err)
+		}
+	}
+	return nil
+}
+
+// deletedPatience is how long a topic id must stay unknown before the topic counts as deleted.
+const deletedPatience = 3 * time.Second
+
+func (c *cluster) deleted(ctx context.Context, id kafkaconn.TopicID) (bool, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.TopicID = id
+	req.Topics = append(req.Topics, t)
+	for begin := time.Now(); time.Since(begin) < deletedPatience; {
+		resp, err := req.RequestWith(ctx, c.cl)
+		if err != nil {
+			return false, err
+		}
+		if len(resp.Topics) == 0 || !errors.Is(kerr.ErrorForCode(resp.Topics[0].ErrorCode), kerr.UnknownTopicID) {
+			return false, nil
+		}
+		timer := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false, ctx.Err()
+		case <-timer.C:
+		}
+	}
+	return true, nil
+}
+
+// endTxn sends one EndTxn in the version the committable asks for. The answer is nil, the broker's *kerr.Error as it is, or any other
+// error when no answer came.
+func (c *cluster) endTxn(ctx context.Context, p *prepared, commit bool) error {
+	req := kmsg.NewPtrEndTxnRequest()
+	req.TransactionalID = p.ID
+	req.ProducerID, req.ProducerEpoch = p.Identity.ProducerID, p.Identity.ProducerEpoch
+	req.Commit = commit
+	cl := c.v1
+	if p.Identity.EndTxnVersion >= EndTxnV2 {
+		cl = c.v2
+	}
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return fmt.Errorf("no answer from the coordinator: %w", err)
+	}
+	return kerr.ErrorForCode(resp.ErrorCode)
+}
+
+// prove finds out what became of a transaction from the coordinator and the control markers.
+func (c *cluster) prove(ctx context.Context, p *prepared) (verdict, error) {
+	// The view comes before the markers: a transaction that is gone from the coordinator has its markers written.
+	view, err := c.view(ctx, p)
+	if err != nil {
+		return 0, err
+	}
+	markers, err := c.markers(ctx, p)
+	if err != nil {
+		return 0, err
+	}
+	return conclude(markers, view), nil
+}
+
+func (c *cluster) view(ctx context.Context, p *prepared) (coordinatorView, error) {
+	described, err := kadm.NewClient(c.cl).DescribeTransactions(ctx, p.ID)
+	if err != nil {
+		return 0, err
+	}
+	d, err := described.On(p.ID, nil)
+	if errors.Is(err, kerr.TransactionalIDNotFound) {
+		return viewOther, nil
+	}
+	if err == nil {
+		err = d.Err
+	}
+	if err != nil {
+		if errors.Is(err, kerr.TransactionalIDNotFound) {
+			return viewOther, nil
+		}
+		return 0, err
+	}
+	// While a transaction is being ended the coordinator may show the next epoch already.
+	ours := d.ProducerID == p.Identity.ProducerID && (d.ProducerEpoch == p.Identity.ProducerEpoch || d.ProducerEpoch == p.Identity.ProducerEpoch+1)
+	switch {
+	case ours && d.State == "Ongoing" && d.ProducerEpoch == p.Identity.ProducerEpoch:
+		return viewOpen, nil
+	case ours && (d.State == "PrepareCommit" || d.State == "PrepareAbort" || d.State == "PrepareEpochFence"):
+		return viewEnding, nil
+	}
+	return viewOther, nil
+}
+
+// initIDs initialises transactional ids that exist at the broker, which aborts what is open on them and fences their writers. Ids that
+// the broker does not know have nothing to end.
+func (c *cluster) initIDs(ctx context.Context, ids []string) error {
+	existing, err := c.existing(ctx, ids)
+	if err != nil {
+		return err
+	}
+	errs := make(chan error, len(existing))
+	for _, id := range existing {
+		// franz-go pipelines the requests on one connection to each coordinator.
+		go func() { errs <- c.initID(ctx, id) }()
+	}
+	var first error
+	for range existing {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (c *cluster) existing(ctx context.Context, ids []string) ([]string, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	described, err := kadm.NewClient(c.cl).DescribeTransactions(ctx, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("describe transactions: %w", err)
+	}
+	var existing []string
+	for _, id := range ids {
+		d, err := described.On(id, nil)
+		if err == nil {
+			err = d.Err
+		}
+		switch {
+		case err == nil:
+			existing = append(existing, id)
+		case errors.Is(err, kerr.TransactionalIDNotFound):
+		default:
+			if fatal := kafkaconn.Refused(err); fatal != nil {
+				err = fatal
+			}
+			return nil, fmt.Errorf("describe transaction %s: %w", id, err)
+		}
+	}
+	return existing, nil
+}
+
+// fenceTimeout is the transaction timeout of an id that nobody will write with again.
+const fenceTimeout = 10 * time.Second
+
+func (c *cluster) initID(ctx context.Context, id string) error {
+	for {
+		req := kmsg.NewPtrInitProducerIDRequest()
+		req.TransactionalID = kmsg.StringPtr(id)
+		req.TransactionTimeoutMillis = int32(fenceTimeout.Milliseconds())
+		req.ProducerID, req.ProducerEpoch = -1, -1
+		resp, err := req.RequestWith(ctx, c.cl)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if err == nil {
+			return nil
+		}
+		if fatal := kafkaconn.Refused(err); fatal != nil {
+			return fmt.Errorf("fence transactional id %s: %w", id, fatal)
+		}
+		// The abort of what was open is under way; the next request finds it done.
+		if !errors.Is(err, kerr.ConcurrentTransactions) && !kerr.IsRetriable(err) {
+			return fmt.Errorf("fence transactional id %s: %w", id, err)
+		}
+		timer := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("fence transactional id %s: %w", id, err)
+		case <-timer.C:
+		}
+	}
+}

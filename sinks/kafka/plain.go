@@ -1,0 +1,53 @@
+package kafkasink
+
+import (
+	"context"
+
+	"github.com/weir-stream/weir/sinks"
+)
+
+// plain is the sink of one subtask for the guarantees without transactions. Its client is idempotent, so repeats inside the client
+// make no duplicates.
+type plain[T any] struct {
+	encoder[T]
+	lane *lane
+}
+
+var _ sinks.Writer[int] = (*plain[int])(nil)
+
+func (s *plain[T]) Open(ctx context.Context, sc sinks.Context) error {
+	if err := s.connect(ctx, sc); err != nil {
+		return err
+	}
+	t := newTracker()
+	p, err := s.settings.newProducer(s.producerConfig("", true, t))
+	if err != nil {
+		return err
+	}
+	s.lane = &lane{producer: p, tracker: t}
+	return nil
+}
+
+func (s *plain[T]) Write(ctx context.Context, v T, timestamp int64) error {
+	return s.write(ctx, s.lane, v, timestamp)
+}
+
+func (s *plain[T]) Flush(ctx context.Context) error {
+	if !s.lane.begun {
+		return nil
+	}
+	if _, err := s.lane.flush(ctx, s.settings.deadline); err != nil {
+		return err
+	}
+	s.lane.tracker.begin()
+	s.lane.begun = false
+	return nil
+}
+
+func (s *plain[T]) Close() error {
+	if s.lane != nil {
+		s.lane.producer.Close()
+	}
+	s.close()
+	return nil
+}

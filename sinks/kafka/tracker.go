@@ -1,0 +1,153 @@
+package kafkasink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// recordOverhead stands for what a client keeps per record beyond key and value.
+const recordOverhead = 128
+
+// windowBytes bounds what one client holds unacknowledged. Records wait in our own window, with a deadline, and never inside the
+// client.
+const windowBytes = 32 << 20
+
+// tracker follows the records of one client: how much is outstanding, the first failure, and per partition what was accepted.
+//
+// sent belongs to the goroutine that writes. spans belongs to the client's goroutine that reports; it may be read once outstanding is
+// zero, which orders the accesses.
+type tracker struct {
+	outstanding atomic.Int64 // bytes
+	failure     atomic.Pointer[error]
+	waiting     atomic.Bool
+	wake        chan struct{} // of size 1: a full one already wakes
+
+	sent int64
+
+	spans     map[string][]span // by topic, index is the partition; Count 0 is no span
+	last      []span            // of lastTopic
+	lastTopic string
+}
+
+func newTracker() *tracker {
+	return &tracker{wake: make(chan struct{}, 1), spans: map[string][]span{}}
+}
+
+// begin forgets the last transaction.
+func (t *tracker) begin() {
+	t.sent = 0
+	clear(t.spans)
+	t.last, t.lastTopic = nil, ""
+}
+
+func (t *tracker) err() error {
+	if e := t.failure.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// admit waits for room in the window.
+func (t *tracker) admit(ctx context.Context, deadline time.Duration) error {
+	if t.failure.Load() != nil {
+		return t.err()
+	}
+	if t.outstanding.Load() < windowBytes {
+		return nil
+	}
+	return t.wait(ctx, deadline, windowBytes/2)
+}
+
+// wait waits until less than limit is outstanding or a record failed.
+func (t *tracker) wait(ctx context.Context, deadline time.Duration, limit int64) error {
+	timer := time.NewTimer(deadline)
+	defer timer.Stop()
+	t.waiting.Store(true)
+	defer t.waiting.Store(false)
+	for t.outstanding.Load() >= limit {
+		if err := t.err(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			return fmt.Errorf("%w within %s: %d bytes are waiting", errNoProgress, deadline, t.outstanding.Load())
+		case <-t.wake:
+		}
+	}
+	return t.err()
+}
+
+var errNoProgress = errors.New("the broker accepted no more records")
+
+// sending notes that a record is handed to the client.
+func (t *tracker) sending(bytes int) {
+	t.sent++
+	t.outstanding.Add(int64(bytes) + recordOverhead)
+}
+
+// delivered is ProducerConfig.Delivered.
+func (t *tracker) delivered(d Delivery) {
+	if d.Err != nil {
+		err := fmt.Errorf("write to %s/%d: %w", d.Topic, d.Partition, d.Err)
+		t.failure.CompareAndSwap(nil, &err)
+	} else {
+		t.accept(d)
+	}
+	t.outstanding.Add(-int64(d.Bytes) - recordOverhead)
+	if t.waiting.Load() {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (t *tracker) accept(d Delivery) {
+	if t.lastTopic != d.Topic || t.last == nil {
+		t.last, t.lastTopic = t.spans[d.Topic], d.Topic
+	}
+	if int(d.Partition) >= len(t.last) {
+		t.last = append(t.last, make([]span, int(d.Partition)+1-len(t.last))...)
+		t.spans[d.Topic] = t.last
+	}
+	s := &t.last[d.Partition]
+	if s.Count == 0 {
+		*s = span{Partition: d.Partition, First: d.Offset, Last: d.Offset}
+	}
+	s.Count++
+	s.First, s.Last = min(s.First, d.Offset), max(s.Last, d.Offset)
+}
+
+// accepted returns, after a flush, what was written, and an error unless that is everything that was sent.
+func (t *tracker) accepted() ([]preparedTopic, error) {
+	if err := t.err(); err != nil {
+		return nil, err
+	}
+	if n := t.outstanding.Load(); n != 0 {
+		return nil, fmt.Errorf("%d bytes have no outcome after the flush", n)
+	}
+	var topics []preparedTopic
+	var count int64
+	for name, spans := range t.spans {
+		topic := preparedTopic{Name: name}
+		for _, s := range spans {
+			if s.Count > 0 {
+				topic.Spans = append(topic.Spans, s)
+				count += s.Count
+			}
+		}
+		topics = append(topics, topic)
+	}
+	slices.SortFunc(topics, func(a, b preparedTopic) int { return strings.Compare(a.Name, b.Name) })
+	if count != t.sent {
+		return nil, fmt.Errorf("%d records were sent and %d accepted", t.sent, count)
+	}
+	return topics, nil
+}
