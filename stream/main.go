@@ -1,0 +1,163 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/stream/internal/local"
+	"github.com/weir-stream/weir/taskmanager/worker/control"
+)
+
+// Names of the environment variables by which a job binary learns what to do. Started by hand it runs the job locally.
+const (
+	envMode        = "WEIR_MODE" // "plan", "worker", or empty for a local run
+	envPlanOutput  = "WEIR_PLAN_OUTPUT"
+	envParallelism = "WEIR_PARALLELISM"
+	envJobName     = "WEIR_JOB_NAME"
+	envSocket      = "WEIR_CONTROL_SOCKET"
+	envToken       = "WEIR_TOKEN"
+	envWorkDir     = "WEIR_WORK_DIR"
+	envStateDir    = "WEIR_STATE_DIR"
+	envLogLevel    = "WEIR_LOG_LEVEL"
+)
+
+// Option changes how [Main] runs a job.
+type Option func(*options)
+
+type options struct {
+	stateDir string
+	logger   *slog.Logger
+}
+
+// WithStateDir sets where a local run keeps its state; the default is ./.weir/ and the job's name. The environment variable
+// WEIR_STATE_DIR takes precedence.
+func WithStateDir(dir string) Option { return func(o *options) { o.stateDir = dir } }
+
+// WithLogger sets the logger of the worker and of a local run; the default writes text to standard error, at the level that the
+// environment variable WEIR_LOG_LEVEL names.
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
+
+// Main is the whole main function of a job binary. Started by hand it runs the job in this process, with checkpoints below the state
+// directory, until the input ends or SIGINT or SIGTERM stops it after a last checkpoint; a second signal ends it at once. Started by
+// a cluster it plans the job or runs a part of it. It does not return: the exit code is 0, or 1 after an error, which it prints.
+//
+// References ${env:NAME} and ${file:PATH} in the program's arguments are replaced before the job function runs, but in the plan, so
+// that secrets stay on the machines that use them.
+func Main(job func(*Env) error, opts ...Option) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks for a clean end; from then on signals have their normal effect.
+	context.AfterFunc(ctx, stop)
+	code := run(ctx, job, host{
+		args: os.Args, getenv: os.Getenv, stderr: os.Stderr, setArgs: func(args []string) { os.Args = args },
+	}, opts)
+	stop()
+	os.Exit(code)
+}
+
+// host is what Main takes from the process it runs in.
+type host struct {
+	args    []string
+	setArgs func([]string)
+	getenv  func(string) string
+	stderr  io.Writer
+}
+
+// run carries out Main and returns the exit code.
+func run(ctx context.Context, job func(*Env) error, p host, opts []Option) int {
+	err := dispatch(ctx, job, p, opts)
+	if err == nil {
+		return 0
+	}
+	for _, line := range lines(err) {
+		fmt.Fprintln(p.stderr, "error: "+line)
+	}
+	return 1
+}
+
+// lines returns one line for each single error in err.
+func lines(err error) []string {
+	var all []string
+	for _, e := range split(err) {
+		all = append(all, strings.ReplaceAll(e.Error(), "\n", "; "))
+	}
+	return all
+}
+
+func dispatch(ctx context.Context, job func(*Env) error, p host, opts []Option) error {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.logger == nil {
+		var level slog.Level
+		if name := p.getenv(envLogLevel); name != "" {
+			if err := level.UnmarshalText([]byte(name)); err != nil {
+				return fmt.Errorf("%s: %w; use debug, info, warn or error", envLogLevel, err)
+			}
+		}
+		o.logger = slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level}))
+	}
+	plan := PlanOptions{Name: p.getenv(envJobName), DefaultName: strings.TrimSuffix(filepath.Base(p.args[0]), ".exe")}
+	if text := p.getenv(envParallelism); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%s: %q is not a positive number", envParallelism, text)
+		}
+		plan.Parallelism = n
+	}
+	mode := p.getenv(envMode)
+	if mode == "plan" {
+		return writePlan(job, plan, p.getenv(envPlanOutput))
+	}
+	args, err := resolveArgs(p.args, p.getenv)
+	if err != nil {
+		return err
+	}
+	p.setArgs(args)
+	switch mode {
+	case "worker":
+		return control.Run(ctx, control.Config{
+			Socket: p.getenv(envSocket), Token: p.getenv(envToken), Dir: p.getenv(envWorkDir),
+			Plan: planFunc(job, plan), Logger: o.logger,
+		})
+	case "":
+		return runLocal(ctx, job, plan, p.getenv(envStateDir), o)
+	default:
+		return fmt.Errorf("%s: unknown mode %q; leave it unset to run the job here", envMode, mode)
+	}
+}
+
+// planFunc returns the function by which a worker plans the job for a given parallelism.
+func planFunc(job func(*Env) error, o PlanOptions) func(int) (*operator.Program, error) {
+	return func(parallelism int) (*operator.Program, error) {
+		o := o
+		if parallelism > 0 {
+			o.Parallelism = parallelism
+		}
+		return Plan(job, o)
+	}
+}
+
+func runLocal(ctx context.Context, job func(*Env) error, o PlanOptions, stateDir string, opts options) error {
+	program, err := Plan(job, o)
+	if err != nil {
+		return err
+	}
+	dir := stateDir
+	if dir == "" {
+		dir = opts.stateDir
+	}
+	if dir == "" {
+		dir = filepath.Join(".weir", filepath.Base(program.Graph.Name))
+	}
+	return local.Run(ctx, local.Config{Plan: planFunc(job, o), Dir: dir, Logger: opts.logger})
+}
