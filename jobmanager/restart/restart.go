@@ -1,0 +1,104 @@
+// Package restart decides what a failure of a job leads to. It is pure: the history, the time and the random number are values.
+package restart
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/graph"
+)
+
+// Action is what happens to the job.
+type Action uint8
+
+// The actions.
+const (
+	// Restart: a new attempt begins after the delay.
+	Restart Action = iota + 1
+	// Fail: a restart cannot help, or the budget is used up.
+	Fail
+	// Stop: input or output is proven lost. The job must not go on by itself, since an operator has to decide about the loss.
+	Stop
+)
+
+// Decision is the answer to one failure.
+type Decision struct {
+	Action Action
+	// Delay before the new attempt begins; for Restart only.
+	Delay time.Duration
+	// Counted tells that the restart uses up the budget. It belongs into the history with the failure.
+	Counted bool
+	// Reason says why the job ends; empty for Restart.
+	Reason string
+}
+
+// Decide answers a failure of the given class at now. The history holds the failures before this one that led to a restart, oldest
+// first, with wall-clock times; those further away than the policy's window, before or after now, are not looked at. random is
+// uniform in [0, 1).
+//
+// The first restart within the window has no delay. The n-th waits InitialDelay × Multiplier^(n−2), at most MaxDelay, of which the
+// last half is scaled by random, so that jobs that failed together do not come back together. Failures of storage lengthen the
+// delay and leave the budget alone.
+func Decide(p graph.RestartPolicy, history []*raftv1.RestartEntry, class workerv1.FailureClass, now time.Time, random float64) Decision {
+	switch class {
+	case workerv1.FailureClass_FAILURE_CLASS_FATAL:
+		return Decision{Action: Fail, Reason: "a restart cannot mend this failure"}
+	case workerv1.FailureClass_FAILURE_CLASS_DATA_LOSS:
+		return Decision{Action: Stop, Reason: "data is proven lost: an operator must decide how to go on"}
+	}
+	if p.MaxRestarts <= 0 {
+		return Decision{Action: Fail, Reason: "the job's policy allows no restart"}
+	}
+	former, counted := 0, 0
+	for _, e := range history {
+		if now.Sub(time.UnixMilli(e.GetAtMs())).Abs() > p.Window {
+			continue
+		}
+		former++
+		if e.GetCounted() {
+			counted++
+		}
+	}
+	d := Decision{Action: Restart, Counted: class != workerv1.FailureClass_FAILURE_CLASS_STORAGE}
+	if d.Counted && counted >= p.MaxRestarts {
+		return Decision{Action: Fail, Counted: true, Reason: fmt.Sprintf(
+			"restarted %d times within %v, which is all that the job's policy allows", counted, p.Window)}
+	}
+	if former > 0 {
+		d.Delay = delay(p, former-1, random)
+	}
+	return d
+}
+
+// delay returns the jittered delay after the given number of multiplications.
+func delay(p graph.RestartPolicy, multiplications int, random float64) time.Duration {
+	longest := float64(max(p.MaxDelay, 0))
+	d := float64(max(p.InitialDelay, 0)) * math.Pow(max(p.Multiplier, 1), float64(multiplications))
+	// Written so that an overflow to infinity, or infinity times zero, is bounded too.
+	if !(d <= longest) {
+		d = longest
+	}
+	random = min(max(random, 0), 1)
+	return time.Duration(d/2 + d/2*random)
+}
+
+// PolicyOf returns a job's policy from its compiled graph.
+func PolicyOf(g *jobv1.Graph) graph.RestartPolicy {
+	p := g.GetRestarts()
+	return graph.RestartPolicy{
+		InitialDelay: milliseconds(p.GetInitialDelayMs()),
+		MaxDelay:     milliseconds(p.GetMaxDelayMs()),
+		Multiplier:   p.GetMultiplier(),
+		MaxRestarts:  int(p.GetMaxRestarts()),
+		Window:       milliseconds(p.GetWindowMs()),
+	}
+}
+
+// milliseconds saturates where the product would overflow.
+func milliseconds(ms uint64) time.Duration {
+	return time.Duration(min(ms, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+}

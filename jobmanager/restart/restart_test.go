@@ -1,0 +1,144 @@
+package restart_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/jobmanager/restart"
+	"pgregory.net/rapid"
+)
+
+const (
+	passing  = workerv1.FailureClass_FAILURE_CLASS_RESTART
+	fatal    = workerv1.FailureClass_FAILURE_CLASS_FATAL
+	dataLoss = workerv1.FailureClass_FAILURE_CLASS_DATA_LOSS
+	storage  = workerv1.FailureClass_FAILURE_CLASS_STORAGE
+)
+
+var (
+	now    = time.UnixMilli(1_800_000_000_000)
+	policy = graph.RestartPolicy{
+		InitialDelay: time.Second, MaxDelay: 10 * time.Second, Multiplier: 2, MaxRestarts: 5, Window: time.Minute,
+	}
+)
+
+// counted returns n counted failures, one a second, the last one second ago.
+func counted(n int) []*raftv1.RestartEntry {
+	var h []*raftv1.RestartEntry
+	for i := range n {
+		h = append(h, &raftv1.RestartEntry{AtMs: now.Add(-time.Duration(n-i) * time.Second).UnixMilli(), Counted: true})
+	}
+	return h
+}
+
+func TestFirstRestartHasNoDelay(t *testing.T) {
+	require.Equal(t, restart.Decision{Action: restart.Restart, Counted: true}, restart.Decide(policy, nil, passing, now, 0.9))
+}
+
+func TestUnspecifiedClassIsPassing(t *testing.T) {
+	d := restart.Decide(policy, nil, workerv1.FailureClass_FAILURE_CLASS_UNSPECIFIED, now, 0)
+	require.Equal(t, restart.Restart, d.Action)
+	require.True(t, d.Counted)
+}
+
+func TestDelayGrowsExponentiallyToItsMaximum(t *testing.T) {
+	var least, most []time.Duration
+	generous := policy
+	generous.MaxRestarts = 100
+	for n := 1; n <= 6; n++ {
+		least = append(least, restart.Decide(generous, counted(n), passing, now, 0).Delay)
+		most = append(most, restart.Decide(generous, counted(n), passing, now, 1).Delay)
+	}
+	s := time.Second
+	require.Equal(t, []time.Duration{s / 2, s, 2 * s, 4 * s, 5 * s, 5 * s}, least)
+	require.Equal(t, []time.Duration{s, 2 * s, 4 * s, 8 * s, 10 * s, 10 * s}, most)
+}
+
+func TestBudgetIsUsedUp(t *testing.T) {
+	require.Equal(t, restart.Restart, restart.Decide(policy, counted(4), passing, now, 0).Action)
+	d := restart.Decide(policy, counted(5), passing, now, 0)
+	require.Equal(t, restart.Fail, d.Action)
+	require.Contains(t, d.Reason, "5 times within 1m0s")
+}
+
+func TestFailuresOutsideTheWindowAreForgotten(t *testing.T) {
+	old := counted(5)
+	for _, e := range old {
+		e.AtMs -= time.Minute.Milliseconds()
+	}
+	require.Equal(t, restart.Decision{Action: restart.Restart, Counted: true}, restart.Decide(policy, old, passing, now, 0))
+}
+
+func TestFailuresFarInTheFutureAreForgotten(t *testing.T) {
+	ahead := counted(5)
+	for _, e := range ahead {
+		e.AtMs += (2 * time.Hour).Milliseconds()
+	}
+	require.Equal(t, restart.Restart, restart.Decide(policy, ahead, passing, now, 0).Action)
+}
+
+func TestStorageFailuresDoNotUseUpTheBudget(t *testing.T) {
+	d := restart.Decide(policy, counted(5), storage, now, 1)
+	require.Equal(t, restart.Decision{Action: restart.Restart, Delay: 10 * time.Second}, d)
+
+	uncounted := counted(10)
+	for _, e := range uncounted {
+		e.Counted = false
+	}
+	d = restart.Decide(policy, uncounted, passing, now, 1)
+	require.Equal(t, restart.Decision{Action: restart.Restart, Delay: 10 * time.Second, Counted: true}, d)
+}
+
+func TestFatalFails(t *testing.T) {
+	require.Equal(t, restart.Fail, restart.Decide(policy, nil, fatal, now, 0).Action)
+}
+
+func TestDataLossStops(t *testing.T) {
+	d := restart.Decide(policy, nil, dataLoss, now, 0)
+	require.Equal(t, restart.Stop, d.Action)
+	require.NotEmpty(t, d.Reason)
+}
+
+func TestNoRestartsAllowed(t *testing.T) {
+	for _, class := range []workerv1.FailureClass{passing, storage} {
+		require.Equal(t, restart.Fail, restart.Decide(graph.RestartPolicy{Window: time.Minute}, nil, class, now, 0).Action)
+	}
+}
+
+func TestPolicyOfGraph(t *testing.T) {
+	g := &jobv1.Graph{Restarts: &jobv1.RestartPolicy{
+		InitialDelayMs: 1000, MaxDelayMs: 10000, Multiplier: 2, MaxRestarts: 5, WindowMs: 60000,
+	}}
+	require.Equal(t, policy, restart.PolicyOf(g))
+	g.Restarts.WindowMs = math.MaxUint64
+	require.Positive(t, restart.PolicyOf(g).Window)
+}
+
+func TestDelayIsAlwaysWithinItsBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := graph.RestartPolicy{
+			InitialDelay: time.Duration(rapid.Int64().Draw(t, "initial")),
+			MaxDelay:     time.Duration(rapid.Int64().Draw(t, "max")),
+			Multiplier:   rapid.Float64().Draw(t, "multiplier"),
+			MaxRestarts:  rapid.IntRange(1, 1000).Draw(t, "restarts"),
+			Window:       time.Minute,
+		}
+		n := rapid.IntRange(0, 50).Draw(t, "n")
+		d := restart.Decide(p, counted(n), passing, now, rapid.Float64Range(0, 1).Draw(t, "random"))
+		if d.Action == restart.Fail {
+			require.GreaterOrEqual(t, n, p.MaxRestarts)
+			return
+		}
+		require.GreaterOrEqual(t, d.Delay, time.Duration(0))
+		require.LessOrEqual(t, d.Delay, max(p.MaxDelay, 0))
+		if n == 0 {
+			require.Zero(t, d.Delay)
+		}
+	})
+}
