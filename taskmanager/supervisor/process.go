@@ -41,6 +41,7 @@ type spawner struct {
 	requests chan func()
 	ended    sync.WaitGroup
 	waiting  sync.WaitGroup // for the goroutines that reap
+	once     sync.Once
 }
 
 func newSpawner() *spawner {
@@ -58,7 +59,7 @@ func newSpawner() *spawner {
 // close waits for all processes to be reaped. No start may follow.
 func (s *spawner) close() {
 	s.waiting.Wait()
-	close(s.requests)
+	s.once.Do(func() { close(s.requests) })
 	s.ended.Wait()
 }
 
