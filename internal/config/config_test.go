@@ -1,0 +1,115 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-stream/weir/internal/config"
+	"github.com/weir-stream/weir/jobmanager"
+	"github.com/weir-stream/weir/taskmanager"
+)
+
+type settings struct {
+	Name    string              `yaml:"name" help:"a name"`
+	Wait    time.Duration       `yaml:"wait_time"`
+	Size    config.Bytes        `yaml:"size"`
+	Hosts   []string            `yaml:"hosts"`
+	On      bool                `yaml:"on"`
+	Count   uint32              `yaml:"count"`
+	Ratio   float64             `yaml:"ratio"`
+	Labels  map[string]string   `yaml:"labels"`
+	Nested  nested              `yaml:"nested"`
+	Members []jobmanager.Member `yaml:"members"`
+	hidden  int
+	Code    func() `yaml:"-"`
+}
+
+type nested struct {
+	Port int `yaml:"port"`
+}
+
+func TestFileEnvironmentAndFlagsOverrideInOrder(t *testing.T) {
+	cfg := settings{Name: "default", Wait: time.Second, Size: 1 << 20, Count: 1}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	apply := config.Flags(flags, &cfg)
+	require.NoError(t, flags.Parse([]string{"--hosts", "c,d", "--hosts=e", "--on", "--nested-port=9", "--count", "7"}))
+
+	require.NoError(t, config.YAML([]byte("name: file\nwait_time: 250ms\nsize: 3GiB\nnested:\n  port: 1\nmembers: [a=h:1]\nlabels: {x: y}\nratio: 0.5\n"), &cfg))
+	require.NoError(t, config.Env("WEIR_X", []string{"WEIR_X_COUNT=5", "WEIR_X_NESTED_PORT=2", "WEIR_X_WAIT_TIME=2s", "HOME=/", "WEIR_X_MEMBERS=b=h:2,c=h:3"}, &cfg))
+	require.NoError(t, apply(&cfg))
+	want := settings{
+		Name: "file", Wait: 2 * time.Second, Size: 3 << 30, Hosts: []string{"c", "d", "e"}, On: true, Count: 7, Ratio: 0.5,
+		Labels: map[string]string{"x": "y"}, Nested: nested{9}, Members: []jobmanager.Member{{ID: "b", RaftAddress: "h:2"}, {ID: "c", RaftAddress: "h:3"}},
+	}
+	require.Equal(t, want, cfg)
+	_ = cfg.hidden
+}
+
+func TestUnknownKeysAreErrorsWithTheirLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tm.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("name: a\nwait_tme: 5s\n"), 0o600))
+	err := config.File(path, &settings{})
+	require.ErrorContains(t, err, path)
+	require.ErrorContains(t, err, "[2:1]")
+	require.ErrorContains(t, err, "wait_tme")
+	require.ErrorContains(t, config.YAML([]byte("name: a\ncount: many\n"), &settings{}), "[2:8]")
+	require.ErrorContains(t, config.YAML([]byte("name: a\nname: b\n"), &settings{}), "name")
+	require.NoError(t, config.YAML(nil, &settings{}), "an empty file sets nothing")
+}
+
+func TestEnvironmentProblemsAreReportedTogether(t *testing.T) {
+	err := config.Env("WEIR_X", []string{"WEIR_X_NOPE=1", "WEIR_X_COUNT=-1", "WEIR_X_WAIT_TIME=soon", "WEIR_X_ON=maybe", "WEIR_X_IGNORED=1"}, &settings{}, "WEIR_X_IGNORED")
+	for _, name := range []string{"WEIR_X_NOPE", "WEIR_X_COUNT", "WEIR_X_WAIT_TIME", "WEIR_X_ON"} {
+		require.ErrorContains(t, err, name)
+	}
+	require.NotContains(t, err.Error(), "WEIR_X_IGNORED")
+}
+
+func TestEffectiveConfigurationReadsBack(t *testing.T) {
+	jm := jobmanager.Default()
+	jm.Members = []jobmanager.Member{{ID: "jm1", RaftAddress: "h:1"}}
+	for _, roundTrip := range []func() (any, any){
+		func() (any, any) { tm := taskmanager.Default(); return &tm, &taskmanager.Config{} },
+		func() (any, any) { return &jm, &jobmanager.Config{} },
+	} {
+		from, to := roundTrip()
+		raw, err := config.Effective(from)
+		require.NoError(t, err)
+		require.NoError(t, config.YAML(raw, to), string(raw))
+		back, err := config.Effective(to)
+		require.NoError(t, err)
+		require.Equal(t, string(raw), string(back))
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "17": 17, "64KiB": 64 << 10, "1 GiB": 1 << 30, "500mb": 500e6, "2TiB": 2 << 40, "5B": 5} {
+		var b config.Bytes
+		require.NoError(t, b.UnmarshalText([]byte(text)))
+		require.EqualValues(t, want, b, text)
+		var again config.Bytes
+		require.NoError(t, again.UnmarshalText([]byte(b.String())))
+		require.Equal(t, b, again)
+	}
+	for _, bad := range []string{"", "-1", "1.5GiB", "GiB", "9999999TiB", "x"} {
+		var b config.Bytes
+		require.Error(t, b.UnmarshalText([]byte(bad)), bad)
+	}
+}
+
+func FuzzBytes(f *testing.F) {
+	f.Add("1GiB")
+	f.Fuzz(func(t *testing.T, text string) {
+		var b, again config.Bytes
+		if b.UnmarshalText([]byte(text)) != nil {
+			return
+		}
+		require.NoError(t, again.UnmarshalText([]byte(b.String())))
+		require.Equal(t, b, again)
+	})
+}
