@@ -1,0 +1,30 @@
+// Package kafkasource reads Kafka topics with franz-go. Partitions are assigned by a fixed function, without consumer groups, and the
+// positions live in the checkpoint.
+//
+// # Positions
+//
+// A position is the next offset to read, past control records, filed under topic id and partition: a topic that was deleted and
+// created again under its name is an error, never read on from a stale offset. Isolation is read_committed.
+//
+// # Start
+//
+// A job that starts from nothing resolves its start rule to numbers when it opens. Unless that is "earliest", it emits nothing until a
+// first checkpoint that holds these numbers is complete: else a crash before it would resolve "latest" again, later, and skip what was
+// written in between. A partition that appears afterwards is read from its beginning, whatever the rule.
+//
+// # Memory
+//
+// What is fetched and not yet emitted is bounded by MemoryBytes for each subtask, whatever the number of partitions, counted after
+// decompression: the size of fetch requests follows the measured expansion of what arrives. A record larger than the bound arrives all
+// the same.
+//
+// # Watermarks
+//
+// A silent partition is reported as caught up only after asking the broker for its end offset: elapsed time proves nothing when a fetch
+// is slow. An open transaction at the end of a partition keeps it from being caught up.
+//
+// # Concurrency
+//
+// Fetch polls on the task's fetching goroutine and owns the fetch positions; a goroutine of the reader's own asks for end offsets and
+// new partitions and commits group offsets; Emit and Positions belong to the task's goroutine. They meet in a mutex held briefly.
+package kafkasource

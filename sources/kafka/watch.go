@@ -1,0 +1,277 @@
+package kafkasource
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-stream/weir/internal/kafkaconn"
+	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sources"
+)
+
+// endsEvery is how often end offsets are asked for.
+const endsEvery = time.Second
+
+// news is what the watcher found out since it was last asked.
+type news struct {
+	added []*split
+	// ends holds the high watermarks as of asOf; nil when there is nothing new.
+	ends map[topicPartition]int64
+	asOf time.Time
+}
+
+// watcher asks the cluster beside the fetching, so that a slow answer never holds back records.
+type watcher struct {
+	cl       *kgo.Client
+	settings settings
+	rc       sources.ReaderContext
+	cancel   context.CancelFunc
+	wait     sync.WaitGroup
+	commit   chan struct{} // of size 1: a full one already asks
+
+	// Of the watcher's goroutine.
+	topics map[string]kafkaconn.Topic
+	parts  []topicPartition
+	have   map[topicPartition]bool
+	silent bool // the cluster does not answer
+
+	mu      sync.Mutex
+	news    news
+	failure error
+	wake    func() // interrupts a poll; nil when none waits
+	offsets map[topicPartition]int64
+}
+
+func newWatcher(cl *kgo.Client, s settings, rc sources.ReaderContext, topics map[string]kafkaconn.Topic, owned []*split) *watcher {
+	w := &watcher{cl: cl, settings: s, rc: rc, topics: topics, have: map[topicPartition]bool{}, commit: make(chan struct{}, 1)}
+	for _, o := range owned {
+		w.parts = append(w.parts, o.topicPartition)
+		w.have[o.topicPartition] = true
+	}
+	return w
+}
+
+func (w *watcher) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel = cancel
+	w.wait.Add(1)
+	go func() {
+		defer w.wait.Done()
+		w.run(ctx)
+	}()
+}
+
+func (w *watcher) stop() {
+	w.cancel()
+	w.wait.Wait()
+}
+
+func (w *watcher) run(ctx context.Context) {
+	ends := time.NewTicker(endsEvery)
+	defer ends.Stop()
+	var discover <-chan time.Time
+	if w.settings.discovery > 0 {
+		ticker := time.NewTicker(w.settings.discovery)
+		defer ticker.Stop()
+		discover = ticker.C
+	}
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-ends.C:
+			err = w.askEnds(ctx)
+		case <-discover:
+			err = w.askPartitions(ctx)
+		case <-w.commit:
+			err = w.commitOffsets(ctx)
+		}
+		w.note(ctx, err)
+	}
+}
+
+// note logs when the cluster stops answering and when it answers again.
+func (w *watcher) note(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && !w.silent:
+		w.silent = true
+		w.rc.Counters.Lag(-1)
+		w.rc.Logger.Warn("the cluster does not answer; reading goes on when it does", "brokers", w.settings.brokers, "error", err)
+	case err == nil && w.silent:
+		w.silent = false
+		w.rc.Logger.Info("the cluster answers again", "brokers", w.settings.brokers)
+	}
+}
+
+func (w *watcher) askEnds(ctx context.Context) error {
+	if len(w.parts) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.settings.deadline)
+	defer cancel()
+	asOf := w.rc.Now()
+	ends, err := listOffsets(ctx, w.cl, w.parts, atEnd)
+	if err != nil {
+		return err
+	}
+	w.tell(func(n *news) { n.ends, n.asOf = ends, asOf })
+	return nil
+}
+
+// askPartitions looks for new partitions. They are read from their beginning: what was written before they were found counts.
+func (w *watcher) askPartitions(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, w.settings.deadline)
+	defer cancel()
+	found, missing, err := kafkaconn.Topics(ctx, w.cl, w.settings.topics...)
+	if err != nil {
+		return err
+	}
+	for _, err := range missing {
+		return err // a broker that has just started knows its topics late; reading itself tells of a deleted one
+	}
+	for name, t := range found {
+		if known := w.topics[name]; known.ID != t.ID {
+			w.fail(operator.Fatal(fmt.Errorf("topic %s was deleted and created again while it was read (id %s, now %s)", name, known.ID, t.ID)))
+			return nil
+		}
+	}
+	added := ownedSplits(found, w.rc.Subtask, w.rc.Parallelism, func(tp topicPartition) bool { return w.have[tp] })
+	if len(added) == 0 {
+		return nil
+	}
+	parts := make([]topicPartition, len(added))
+	for i, s := range added {
+		parts[i] = s.topicPartition
+	}
+	starts, err := mustList(ctx, w.cl, parts, atStart)
+	if err != nil {
+		return err
+	}
+	for _, s := range added {
+		s.next = starts[s.topicPartition]
+		w.have[s.topicPartition] = true
+		w.rc.Logger.Info("found a new partition", "topic", s.topic, "partition", s.partition)
+	}
+	w.parts = append(w.parts, parts...)
+	w.tell(func(n *news) { n.added = append(n.added, added...) })
+	return nil
+}
+
+// tell adds to the news and interrupts a waiting poll.
+func (w *watcher) tell(add func(*news)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	add(&w.news)
+	if w.wake != nil {
+		w.wake()
+	}
+}
+
+func (w *watcher) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failure = err
+	if w.wake != nil {
+		w.wake()
+	}
+}
+
+// take returns the news.
+func (w *watcher) take() (news, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.news
+	w.news = news{}
+	return n, w.failure
+}
+
+// interrupt registers what ends a poll when there are news, and returns the undoing.
+func (w *watcher) interrupt(wake func()) func() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failure != nil || w.news.ends != nil || len(w.news.added) > 0 {
+		wake()
+	}
+	w.wake = wake
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.wake = nil
+	}
+}
+
+// snapshot remembers the positions of the newest snapshot for the group.
+func (w *watcher) snapshot(splits []*split) {
+	if w.settings.group == "" {
+		return
+	}
+	offsets := make(map[topicPartition]int64, len(splits))
+	for _, s := range splits {
+		offsets[s.topicPartition] = s.next
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.offsets = offsets
+}
+
+// commitGroup has the newest snapshot's positions committed to the group soon. They may be those of a checkpoint that is not complete
+// yet: only lag tools look at them.
+func (w *watcher) commitGroup() {
+	if w.settings.group == "" {
+		return
+	}
+	select {
+	case w.commit <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watcher) commitOffsets(ctx context.Context) error {
+	w.mu.Lock()
+	positions := w.offsets
+	w.mu.Unlock()
+	if len(positions) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.settings.deadline)
+	defer cancel()
+	var offsets kadm.Offsets
+	for tp, next := range positions {
+		offsets.Add(kadm.Offset{Topic: tp.topic, Partition: tp.partition, At: next, LeaderEpoch: -1})
+	}
+	resp, err := kadm.NewClient(w.cl).CommitOffsets(ctx, w.settings.group, offsets)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("commit offsets to group %s: %w", w.settings.group, err)
+	}
+	return nil
+}
+
+// groupOffsets replaces the starts of partitions for which the group has committed an offset.
+func groupOffsets(ctx context.Context, cl *kgo.Client, group string, starts map[topicPartition]int64) error {
+	resp, err := kadm.NewClient(cl).FetchOffsets(ctx, group)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		if fatal := kafkaconn.Refused(err); fatal != nil {
+			err = fatal
+		}
+		return fmt.Errorf("read the offsets of group %s: %w", group, err)
+	}
+	for tp := range starts {
+		if o, ok := resp.Lookup(tp.topic, tp.partition); ok && o.At >= 0 {
+			starts[tp] = o.At
+		}
+	}
+	return nil
+}
