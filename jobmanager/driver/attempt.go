@@ -1,0 +1,101 @@
+package driver
+
+import (
+	"slices"
+	"strings"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/jobmanager/checkpoint"
+)
+
+// attempt is one attempt as its driver knows it.
+type attempt struct {
+	number  uint64
+	settle  bool
+	workers []*worker // sorted by TaskManager id
+	tasks   []checkpoint.Task
+	// fencing lists the former attempts that Start asks to fence and whose workers were all dead then.
+	fencing     []uint64
+	coordinator *checkpoint.Coordinator
+	// notified and aborted are the highest checkpoints that workers were told to be complete or aborted.
+	notified, aborted uint64
+}
+
+// worker is the process of an attempt on one TaskManager.
+type worker struct {
+	tm, incarnation, host    string
+	tasks                    []*workerv1.TaskAssignment
+	sources                  bool
+	dataAddress              string
+	prepared, started, ended bool
+	closed                   bool
+	inputEnded               bool
+}
+
+// newAttempt lays the tasks of a graph out over the placements: slot i runs subtask i of every vertex. A settling attempt has the
+// tasks with transactional sinks only.
+func newAttempt(rec *raftv1.JobRecord, settle bool) *attempt {
+	a := &attempt{number: rec.GetAttempt(), settle: settle}
+	byTM := make(map[string]*worker)
+	for _, v := range rec.GetGraph().GetVertices() {
+		if settle && !transactional(v) {
+			continue
+		}
+		for _, p := range rec.GetPlacements() {
+			if p.GetSlot() >= v.GetParallelism() {
+				continue
+			}
+			w := byTM[p.GetTaskmanagerId()]
+			if w == nil {
+				w = &worker{tm: p.GetTaskmanagerId(), incarnation: p.GetIncarnation(), host: p.GetHost()}
+				byTM[w.tm] = w
+				a.workers = append(a.workers, w)
+			}
+			w.tasks = append(w.tasks, &workerv1.TaskAssignment{Vertex: v.GetId(), Subtask: p.GetSlot()})
+			w.sources = w.sources || v.GetSource()
+			a.tasks = append(a.tasks, checkpoint.Task{
+				ID:     checkpoint.TaskID{Vertex: v.GetId(), Subtask: p.GetSlot()},
+				Source: v.GetSource(), Worker: w.tm,
+			})
+		}
+	}
+	slices.SortFunc(a.workers, func(x, y *worker) int { return strings.Compare(x.tm, y.tm) })
+	return a
+}
+
+func transactional(v *jobv1.Vertex) bool {
+	return slices.ContainsFunc(v.GetOperators(), func(o *jobv1.Operator) bool { return o.GetTransactionSlots() > 0 })
+}
+
+func hasTransactions(g *jobv1.Graph) bool { return slices.ContainsFunc(g.GetVertices(), transactional) }
+
+// every reports whether all workers satisfy a condition.
+func (a *attempt) every(ok func(*worker) bool) bool {
+	return !slices.ContainsFunc(a.workers, func(w *worker) bool { return !ok(w) })
+}
+
+// addresses lists where each task listens for data.
+func (a *attempt) addresses() []*workerv1.TaskAddress {
+	var out []*workerv1.TaskAddress
+	for _, w := range a.workers {
+		for _, t := range w.tasks {
+			out = append(out, &workerv1.TaskAddress{Vertex: t.GetVertex(), Subtask: t.GetSubtask(), Address: w.dataAddress})
+		}
+	}
+	return out
+}
+
+// worker returns the current attempt's worker on one incarnation of a TaskManager.
+func (j *job) worker(tmID, incarnation string) *worker {
+	if j.att == nil {
+		return nil
+	}
+	for _, w := range j.att.workers {
+		if w.tm == tmID && w.incarnation == incarnation {
+			return w
+		}
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package driver
+
+import (
+	"context"
+	"time"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/jobmanager/checkpoint"
+	"github.com/weir-stream/weir/jobmanager/fsm"
+)
+
+var tickEvent = checkpoint.Tick{}
+
+// beginCheckpoints starts the coordinator of the attempt that has just begun to run.
+func (j *job) beginCheckpoints() {
+	cp := j.rec.GetGraph().GetCheckpoints()
+	last, own := fsm.LastCheckpoint(j.rec)
+	cfg := checkpoint.Config{
+		ClusterID: j.m.cfg.ClusterID, JobID: j.id, Attempt: j.att.number,
+		Fingerprint: j.rec.GetGraph().GetFingerprint(), MaxParallelism: j.rec.GetGraph().GetMaxParallelism(),
+		Tasks:    j.att.tasks,
+		Periodic: cp.GetEnabled(), Interval: ms(cp.GetIntervalMs()), Timeout: ms(cp.GetTimeoutMs()), MinPause: ms(cp.GetMinPauseMs()),
+		ToleratedFailures: int(cp.GetToleratedFailures()), Retained: int(cp.GetRetained()),
+		FirstID: j.rec.GetNextCheckpoint(), Limit: j.rec.GetNextCheckpoint(),
+		Restored: j.rec.GetRestore().GetCheckpoint(),
+		Initial:  !own, Full: !own && j.rec.GetFrom() != nil,
+	}
+	if own {
+		cfg.Restored = last.GetId()
+	}
+	c, effects := checkpoint.New(cfg, time.Now())
+	j.att.coordinator = c
+	j.carryOut(effects)
+	if j.att != nil && j.rec.GetStopRequestId() != "" {
+		j.coordinate(checkpoint.RequestStop{RequestID: j.rec.GetStopRequestId(), Savepoint: j.rec.GetStopSavepointDir() != ""})
+	}
+	for id := range j.savepoints {
+		j.coordinate(checkpoint.RequestSavepoint{RequestID: id})
+	}
+}
+
+func ms(v uint64) time.Duration { return time.Duration(v) * time.Millisecond }
+
+// onCheckpointEvent passes a worker's report to the coordinator.
+func (j *job) onCheckpointEvent(w *worker, ev *workerv1.Event) {
+	if s := ev.GetStatistics(); s != nil {
+		j.status.statistics(s)
+		return
+	}
+	if j.att.coordinator == nil {
+		return
+	}
+	switch e := ev.GetEvent().(type) {
+	case *workerv1.Event_CheckpointAck:
+		j.coordinate(checkpoint.Ack{
+			Checkpoint: e.CheckpointAck.GetCheckpoint(), Handle: e.CheckpointAck.GetHandle(), DeltaBytes: e.CheckpointAck.GetDeltaBytes(),
+		})
+	case *workerv1.Event_CheckpointDeclined:
+		d := e.CheckpointDeclined
+		j.coordinate(checkpoint.Decline{
+			Checkpoint: d.GetCheckpoint(), Task: checkpoint.TaskID{Vertex: d.GetVertex(), Subtask: d.GetSubtask()}, Reason: d.GetReason(),
+		})
+	case *workerv1.Event_CommitAcked:
+		j.coordinate(checkpoint.CommitAcked{Worker: w.tm, Checkpoint: e.CommitAcked.GetCheckpoint()})
+	case *workerv1.Event_Activity:
+		if e.Activity.GetEnded() {
+			w.inputEnded = true
+			j.coordinate(checkpoint.InputEnded{Worker: w.tm})
+		} else {
+			j.coordinate(checkpoint.Activity{Since: e.Activity.GetSinceCheckpoint()})
+		}
+	}
+}
+
+// coordinate passes an event to the coordinator and carries out what follows.
+func (j *job) coordinate(ev checkpoint.Event) {
+	if j.att == nil || j.att.coordinator == nil {
+		return
+	}
+	j.carryOut(j.att.coordinator.Handle(time.Now(), ev))
+}
+
+// carryOut does effects in order. An effect's answer is handled after the effects before it are done, so follow-ups queue behind.
+func (j *job) carryOut(effects []checkpoint.Effect) {
+	att := j.att
+	for len(effects) > 0 {
+		e := effects[0]
+		effects = effects[1:]
+		answer := j.effect(att, e)
+		if j.phase == phaseDone {
+			return
+		}
+		if answer != nil {
+			effects = append(effects, att.coordinator.Handle(time.Now(), answer)...)
+		}
+	}
+}
+
+// effect does one effect and returns the event that answers it, if there is one already.
+func (j *job) effect(att *attempt, e checkpoint.Effect) checkpoint.Event {
+	switch e := e.(type) {
+	case checkpoint.Trigger:
+		j.m.cfg.Metrics.triggered.Inc()
+		j.commandAll(&workerv1.Command{Command: &workerv1.Command_TriggerCheckpoint{TriggerCheckpoint: &workerv1.TriggerCheckpoint{
+			Checkpoint: e.Checkpoint, Stop: e.Stop, Full: e.Full,
+		}}}, func(w *worker) bool { return w.sources })
+	case checkpoint.Abort:
+		att.aborted = e.Checkpoint
+		j.m.cfg.Metrics.aborted.Inc()
+		j.commandAll(&workerv1.Command{Command: &workerv1.Command_AbortCheckpoint{AbortCheckpoint: &workerv1.AbortCheckpoint{Checkpoint: e.Checkpoint}}}, nil)
+	case checkpoint.Resume:
+		j.commandAll(&workerv1.Command{Command: &workerv1.Command_ResumeSources{ResumeSources: &workerv1.ResumeSources{}}}, nil)
+	case checkpoint.WriteMetadata:
+		j.writeMetadata(att.number, e)
+	case checkpoint.Propose:
+		return j.complete(e)
+	case checkpoint.Notify:
+		att.notified = max(att.notified, e.Checkpoint)
+		for _, tm := range e.Workers {
+			j.command(tm, &workerv1.Command{Command: &workerv1.Command_CompleteCheckpoint{CompleteCheckpoint: &workerv1.CompleteCheckpoint{Checkpoint: e.Checkpoint}}})
+		}
+	case checkpoint.Settle:
+		j.propose(&raftv1.Command{Command: &raftv1.Command_SettleCheckpoint{SettleCheckpoint: &raftv1.SettleCheckpoint{JobId: j.id, Checkpoint: e.Checkpoint}}})
+	case checkpoint.ReserveIDs:
+		return j.reserve(e.Limit)
+	case checkpoint.Export:
+		j.export(att.number, e)
+	case checkpoint.Unpin:
+		j.unpin(e.Checkpoint)
+	case checkpoint.SavepointFailed:
+		j.answerSavepoint(e.RequestID, savepointReply{err: savepointError(e.Reason)})
+	case checkpoint.StopFailed:
+		j.stopFailed(e)
+	case checkpoint.Finish:
+		j.finishWorkers()
+	case checkpoint.FailAttempt:
+		class := restartClass
+		if e.Storage {
+			class = workerv1.FailureClass_FAILURE_CLASS_STORAGE
+		}
+		j.fail(failure{class: class, message: e.Reason})
+	case checkpoint.Discard:
+		j.clean.discard(e.Files)
+	}
+	return nil
+}
+
+// reserve reserves checkpoint ids. The coordinator asks again when the answer says that there are none.
+func (j *job) reserve(limit uint64) checkpoint.Event {
+	limit = max(limit, j.rec.GetNextCheckpoint()+1)
+	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_ReserveCheckpointIds{ReserveCheckpointIds: &raftv1.ReserveCheckpointIDs{
+		JobId: j.id, Limit: limit,
+	}}})
+	switch {
+	case !ok:
+		return nil
+	case res.Err != nil:
+		// The job is ending, so that no further id is needed.
+		return nil
+	}
+	return checkpoint.IDsReserved{First: res.FirstID, Limit: limit}
+}
+
+// complete proposes the commit point of a checkpoint. When the outcome of the write is unknown, the record tells after a barrier.
+func (j *job) complete(e checkpoint.Propose) checkpoint.Event {
+	id := e.Completed.GetId()
+	started := time.Now()
+	res, err := j.m.cfg.Log.Propose(j.ctx, &raftv1.Command{Command: &raftv1.Command_CompleteCheckpoint{CompleteCheckpoint: &raftv1.CompleteCheckpoint{
+		JobId: j.id, Checkpoint: e.Completed, Target: e.Target,
+	}}})
+	j.m.cfg.Metrics.commitSeconds.Observe(time.Since(started).Seconds())
+	if err != nil {
+		if !j.barrier() {
+			j.halt(err)
+			return nil
+		}
+		if !hasCompleted(j.rec, id) {
+			return checkpoint.Decided{Checkpoint: id, Outcome: checkpoint.Rejected, Reason: err.Error()}
+		}
+		res = fsm.Result{Job: j.rec}
+	}
+	j.adopt(res.Job)
+	if res.Err != nil {
+		return checkpoint.Decided{Checkpoint: id, Outcome: checkpoint.Rejected, Reason: res.Err.Error()}
+	}
+	j.m.cfg.Metrics.completed.Inc()
+	j.m.cfg.Metrics.duration.Observe(float64(e.Completed.GetDurationMs()) / 1000)
+	j.clean.request(j.rec)
+	if e.Target != jobv1.JobState_JOB_STATE_UNSPECIFIED {
+		j.logger.Info("last checkpoint of the job is complete", "checkpoint", id, "target", e.Target.String())
+		j.answerStops(nil)
+	}
+	return checkpoint.Decided{Checkpoint: id, Outcome: checkpoint.Committed}
+}
+
+func hasCompleted(rec *raftv1.JobRecord, id uint64) bool {
+	for _, c := range rec.GetCheckpoints() {
+		if c.GetId() == id {
+			return true
+		}
+	}
+	return false
+}
+
+// writeMetadata makes the metadata file durable beside the driver.
+func (j *job) writeMetadata(attempt uint64, e checkpoint.WriteMetadata) {
+	ctx, box := j.ctx, j.box
+	j.clean.remember(e.Checkpoint, e.Metadata)
+	j.m.goDo(func() {
+		ctx, cancel := context.WithTimeout(ctx, storageTimeout)
+		defer cancel()
+		segment, err := putMessage(ctx, j.m.cfg.Bucket, e.Name, e.Metadata)
+		if err != nil {
+			box.put(coordinatorEvent{attempt, checkpoint.MetadataFailed{Checkpoint: e.Checkpoint, Reason: err.Error()}})
+			return
+		}
+		segment.Checkpoint = e.Checkpoint
+		box.put(coordinatorEvent{attempt, checkpoint.MetadataWritten{Checkpoint: e.Checkpoint, Metadata: segment}})
+	})
+}
+
+// declineCurrent gives up the checkpoint in flight.
+func (j *job) declineCurrent(w *worker, reason string) {
+	if j.att.coordinator == nil || len(w.tasks) == 0 {
+		return
+	}
+	if list := j.att.coordinator.Statistics(time.Now()); len(list) > 0 && list[0].GetState() == checkpoint.StateInProgress {
+		j.coordinate(checkpoint.Decline{
+			Checkpoint: list[0].GetId(), Reason: reason,
+			Task: checkpoint.TaskID{Vertex: w.tasks[0].GetVertex(), Subtask: w.tasks[0].GetSubtask()},
+		})
+	}
+}
+
+// endCoordinator tells the coordinator that its attempt is over.
+func (j *job) endCoordinator(reason string) {
+	if j.att == nil || j.att.coordinator == nil {
+		return
+	}
+	j.coordinate(checkpoint.AttemptEnded{Reason: reason})
+	if j.att != nil {
+		j.finished = j.att.coordinator.Statistics(time.Now())
+	}
+}
+
+// finishWorkers asks for the clean close of all workers: the last checkpoint is committed everywhere.
+func (j *job) finishWorkers() {
+	j.enter(phaseClosing, closeTimeout)
+	j.commandAll(&workerv1.Command{Command: &workerv1.Command_Finish{Finish: &workerv1.Finish{}}}, nil)
+	j.closedWhenComplete()
+}
+
+func (j *job) closedWhenComplete() {
+	if j.phase != phaseClosing || !j.att.every(func(w *worker) bool { return w.closed }) {
+		return
+	}
+	j.closed = true
+	j.stopWorkers(j.proceed)
+}

@@ -1,0 +1,285 @@
+package driver
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/jobmanager/checkpoint"
+	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/jobmanager/registry"
+)
+
+// stopWorkers stops every worker of the job that may live, and goes on with after when they are dead or have had their time.
+func (j *job) stopWorkers(after func()) {
+	j.after = after
+	j.m.slots.withdraw(j.id)
+	j.status.live.Store(0)
+	if j.att != nil {
+		for _, w := range j.att.workers {
+			w.ended = true
+		}
+	}
+	for attempt, workers := range j.undead {
+		for tm, incarnation := range workers {
+			if known, ok := j.tms[tm]; ok && known.Incarnation == incarnation && j.ctx.Err() == nil {
+				_ = j.m.sessions.Send(tm, &clusterv1.SessionResponse{Message: &clusterv1.SessionResponse_StopWorker{
+					StopWorker: &clusterv1.StopWorker{
+						JobId: j.id, Attempt: attempt, DeadlineMs: uint64(j.m.cfg.CancelDeadline.Milliseconds()),
+					},
+				}})
+			}
+		}
+	}
+	j.enter(phaseStopping, j.m.cfg.CancelDeadline+stopSlack)
+	j.stoppedWhenComplete()
+}
+
+// stoppedWhenComplete goes on when no worker is left on a TaskManager that could report its end.
+func (j *job) stoppedWhenComplete() {
+	if j.phase != phaseStopping {
+		return
+	}
+	for _, workers := range j.undead {
+		for tm, incarnation := range workers {
+			if known, ok := j.tms[tm]; ok && known.Connected && known.Incarnation == incarnation {
+				return
+			}
+		}
+	}
+	j.stopped()
+}
+
+func (j *job) stopped() {
+	j.m.slots.release(j.id)
+	after := j.after
+	j.after = nil
+	j.phase = phaseBackoff // until after says otherwise
+	j.deadline = time.Time{}
+	after()
+}
+
+func (j *job) undeadNames() []string {
+	var names []string
+	for attempt, workers := range j.undead {
+		for tm := range workers {
+			names = append(names, fmt.Sprintf("%s (attempt %d)", tm, attempt))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (j *job) waitForSlots() {
+	j.enter(phaseSlots, 0)
+	j.m.slots.request(j.rec, j.box)
+}
+
+// deploy begins an attempt on its placements: deployment phase one.
+func (j *job) deploy(placements []*raftv1.Placement, settle bool) {
+	token := make([]byte, 16)
+	_, _ = rand.Read(token)
+	number := j.rec.GetAttempt() + 1
+	cmd := &raftv1.NewAttempt{
+		JobId: j.id, Attempt: number, Placements: placements, Token: hex.EncodeToString(token), SettleOnly: settle, AtMs: nowMs(),
+	}
+	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_NewAttempt{NewAttempt: cmd}})
+	if !ok {
+		return
+	}
+	if res.Err != nil && (j.rec.GetAttempt() != number || j.rec.GetToken() != cmd.Token) {
+		j.logger.Info("attempt not begun", "attempt", number, "reason", res.Err)
+		j.m.slots.release(j.id)
+		if errors.Is(res.Err, fsm.ErrStaleAttempt) || errors.Is(res.Err, fsm.ErrJobEnding) || errors.Is(res.Err, fsm.ErrJobEnded) {
+			j.proceed()
+			return
+		}
+		j.enter(phaseBackoff, resultRetry)
+		return
+	}
+	j.cause, j.closed = nil, false
+	j.att = newAttempt(j.rec, settle)
+	j.logger.Info("attempt begins", "attempt", number, "settle_only", settle, "workers", len(j.att.workers),
+		"restore", j.rec.GetRestore().GetCheckpoint())
+	workers := make(map[string]string)
+	for _, w := range j.att.workers {
+		workers[w.tm] = w.incarnation
+	}
+	j.undead[number] = workers
+	j.status.begin(j.rec, j.att)
+	j.enter(phasePreparing, j.m.cfg.PrepareTimeout)
+	for _, w := range j.att.workers {
+		if j.phase != phasePreparing {
+			return
+		}
+		j.startWorker(w)
+	}
+}
+
+func (j *job) startWorker(w *worker) {
+	known, ok := j.tms[w.tm]
+	err := errNotConnected
+	if ok && known.Connected && known.Incarnation == w.incarnation {
+		err = j.m.sessions.Send(w.tm, &clusterv1.SessionResponse{Message: &clusterv1.SessionResponse_StartWorker{
+			StartWorker: &clusterv1.StartWorker{
+				ArtifactSha256: j.rec.GetArtifactSha256(), Args: j.rec.GetArgs(), Prepare: j.prepareCommand(w, known),
+			},
+		}})
+	}
+	if err != nil {
+		// The worker was never started there.
+		j.bury(j.att.number, w.tm)
+		w.ended = true
+		j.fail(failure{
+			class: restartClass, origin: originHost, host: w.host, worker: w.tm,
+			message: fmt.Sprintf("TaskManager %s on %s left before the attempt was deployed", w.tm, w.host),
+		})
+	}
+}
+
+func (j *job) prepareCommand(w *worker, tm registry.TaskManager) *workerv1.Prepare {
+	return &workerv1.Prepare{
+		ClusterId: j.m.cfg.ClusterID, JobId: j.id, JobName: j.rec.GetName(), Attempt: j.att.number,
+		Fingerprint: j.rec.GetGraph().GetFingerprint(), Parallelism: j.rec.GetParallelism(), Tasks: w.tasks,
+		Restore: j.rec.GetRestore(), Token: j.rec.GetToken(), BindHost: tm.Host, AdvertiseHost: tm.Host,
+		SettleOnly: j.att.settle,
+	}
+}
+
+func (j *job) onWorkerEvent(ev workerEvent) {
+	if j.att == nil || ev.ev.GetAttempt() != j.att.number {
+		return
+	}
+	w := j.worker(ev.tm.ID, ev.tm.Incarnation)
+	if w == nil {
+		return
+	}
+	if failed := ev.ev.GetEvent().GetTaskFailed(); failed != nil {
+		j.onTaskFailed(w, failed)
+		return
+	}
+	if w.ended {
+		return
+	}
+	switch e := ev.ev.GetEvent().GetEvent().(type) {
+	case *workerv1.Event_Prepared:
+		w.prepared, w.dataAddress = true, e.Prepared.GetDataAddress()
+		if j.phase == phasePreparing && j.att.every(func(w *worker) bool { return w.prepared }) {
+			j.start()
+		}
+	case *workerv1.Event_Started:
+		w.started = true
+		if j.phase == phaseStarting && j.att.every(func(w *worker) bool { return w.started }) {
+			j.running()
+		}
+	case *workerv1.Event_Closed:
+		w.closed = true
+		j.closedWhenComplete()
+	default:
+		j.onCheckpointEvent(w, ev.ev.GetEvent())
+	}
+}
+
+// start is deployment phase two: the log says that the attempt goes, then the workers are told.
+func (j *job) start() {
+	var recovery time.Duration
+	if !j.failedAt.IsZero() {
+		recovery = time.Since(j.failedAt)
+	}
+	number := j.att.number
+	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_StartAttempt{StartAttempt: &raftv1.StartAttempt{
+		JobId: j.id, Attempt: number, RecoveryMs: uint64(recovery.Milliseconds()),
+	}}})
+	if !ok {
+		return
+	}
+	if res.Err != nil {
+		j.fail(failure{class: restartClass, message: "the attempt could not be started: " + res.Err.Error()})
+		return
+	}
+	for _, f := range j.rec.GetUnfenced() {
+		if workers, known := j.undead[f.GetAttempt()]; known && len(workers) == 0 {
+			j.att.fencing = append(j.att.fencing, f.GetAttempt())
+		}
+	}
+	j.enter(phaseStarting, j.m.cfg.PrepareTimeout)
+	j.commandAll(&workerv1.Command{Command: &workerv1.Command_Start{Start: &workerv1.Start{
+		Addresses: j.att.addresses(), Fence: j.rec.GetUnfenced(),
+	}}}, nil)
+}
+
+// running begins when every worker has started.
+func (j *job) running() {
+	if len(j.att.fencing) > 0 {
+		_, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_FencedAttempts{FencedAttempts: &raftv1.FencedAttempts{
+			JobId: j.id, Attempts: j.att.fencing,
+		}}})
+		if !ok {
+			return
+		}
+		for _, a := range j.att.fencing {
+			delete(j.undead, a)
+		}
+	}
+	if j.att.settle {
+		j.settled()
+		return
+	}
+	j.logger.Info("attempt runs", "attempt", j.att.number, "recovery", time.Duration(j.rec.GetLastRecoveryMs())*time.Millisecond)
+	j.failedAt = time.Time{}
+	j.enter(phaseRunning, 0)
+	j.beginCheckpoints()
+	j.clean.attemptRuns(j.rec)
+}
+
+// waitingFor says in a sentence what the driver waits for; empty while the job runs.
+func (j *job) waitingFor() string {
+	waited := time.Since(j.since).Round(time.Second)
+	switch j.phase {
+	case phaseGrace:
+		return "TaskManagers to register with the new leader"
+	case phaseStopping:
+		return "workers to stop: " + strings.Join(j.undeadNames(), ", ")
+	case phaseBackoff:
+		if !j.deadline.IsZero() {
+			return fmt.Sprintf("the next attempt, in %s", time.Until(j.deadline).Round(100*time.Millisecond))
+		}
+	case phaseSlots:
+		return j.m.slots.missing(j.rec)
+	case phasePreparing:
+		return "tasks to prepare: " + j.tasksWithout(func(w *worker) bool { return w.prepared }, waited)
+	case phaseStarting:
+		return "tasks to start: " + j.tasksWithout(func(w *worker) bool { return w.started }, waited)
+	case phaseClosing:
+		return "tasks to close: " + j.tasksWithout(func(w *worker) bool { return w.closed }, waited)
+	}
+	return ""
+}
+
+// tasksWithout names the tasks of the workers that lack something.
+func (j *job) tasksWithout(has func(*worker) bool, waited time.Duration) string {
+	if j.att == nil {
+		return ""
+	}
+	var parts []string
+	for _, w := range j.att.workers {
+		if has(w) {
+			continue
+		}
+		var names []string
+		for _, t := range w.tasks {
+			names = append(names, checkpoint.TaskID{Vertex: t.GetVertex(), Subtask: t.GetSubtask()}.String())
+		}
+		parts = append(parts, fmt.Sprintf("%s on host %s (%s)", strings.Join(names, " "), w.host, w.tm))
+	}
+	return fmt.Sprintf("%s, for %s", strings.Join(parts, "; "), waited)
+}
+
+func nowMs() int64 { return time.Now().UnixMilli() }

@@ -1,0 +1,234 @@
+package driver
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/jobmanager/checkpoint"
+	"github.com/weir-stream/weir/jobmanager/restart"
+)
+
+const restartClass = workerv1.FailureClass_FAILURE_CLASS_RESTART
+
+// origin says how close to the root a failure is. What a task notices may be the consequence of a neighbour's death.
+type origin uint8
+
+const (
+	originTask    origin = iota // a task reports trouble
+	originProcess               // a worker process died
+	originHost                  // a TaskManager is gone
+)
+
+// failure is why an attempt ends.
+type failure struct {
+	class      workerv1.FailureClass
+	origin     origin
+	task, host string
+	worker     string // TaskManager id; empty when no worker is to blame
+	message    string
+	outputTail string
+}
+
+func (f *failure) record(attempt uint64) *jobv1.Failure {
+	return &jobv1.Failure{
+		AtMs: nowMs(), Attempt: attempt, Task: f.task, Host: f.host, Message: f.message, OutputTail: f.outputTail,
+	}
+}
+
+// outranks reports whether f explains old: a worker that died by itself explains passing trouble that another one reported first.
+func (f *failure) outranks(old *failure) bool {
+	return old.class == restartClass && f.origin > old.origin && f.worker != old.worker
+}
+
+func (j *job) onTaskFailed(w *worker, e *workerv1.TaskFailed) {
+	f := failure{
+		class: e.GetClass(), origin: originTask, host: w.host, worker: w.tm, message: e.GetMessage(), outputTail: e.GetOutputTail(),
+	}
+	if f.class == workerv1.FailureClass_FAILURE_CLASS_UNSPECIFIED {
+		f.class = restartClass
+	}
+	if e.GetVertex() != "" {
+		f.task = checkpoint.TaskID{Vertex: e.GetVertex(), Subtask: e.GetSubtask()}.String()
+	}
+	if f.outputTail == "" {
+		f.outputTail = e.GetStack()
+	}
+	// Trouble of one task while another TaskManager is out of sight is most likely about that one.
+	if f.class == restartClass {
+		for _, o := range j.att.workers {
+			if known, ok := j.tms[o.tm]; o.tm != w.tm && (!ok || !known.Connected) {
+				f.message = fmt.Sprintf("TaskManager %s on %s is not reachable (seen by task %s: %s)", o.tm, o.host, f.task, f.message)
+				f.origin, f.host, f.worker, f.task = originHost, o.host, o.tm, ""
+				break
+			}
+		}
+	}
+	j.fail(f)
+}
+
+func (j *job) onWorkerExited(ev workerExited) {
+	e := ev.ev
+	if workers := j.undead[e.GetAttempt()]; workers[ev.tm.ID] == ev.tm.Incarnation {
+		j.bury(e.GetAttempt(), ev.tm.ID)
+	}
+	w := j.worker(ev.tm.ID, ev.tm.Incarnation)
+	if w == nil || j.att.number != e.GetAttempt() {
+		j.stoppedWhenComplete()
+		return
+	}
+	asked := w.ended || e.GetExpected()
+	w.ended = true
+	switch {
+	case j.phase == phaseClosing && e.GetExitCode() == 0 && e.GetSignal() == "":
+		w.closed = true // the answer was lost with a broken session
+		j.closedWhenComplete()
+	case w.closed:
+	case j.phase == phaseStopping && e.GetExpected():
+	case asked && j.phase != phaseStopping && e.GetExpected() && j.cause != nil:
+	default:
+		j.fail(failure{
+			class: restartClass, origin: originProcess, host: w.host, worker: w.tm,
+			message: exitMessage(w, e), outputTail: e.GetOutputTail(),
+		})
+	}
+	j.stoppedWhenComplete()
+}
+
+func exitMessage(w *worker, e *clusterv1.WorkerExited) string {
+	how := fmt.Sprintf("with exit code %d", e.GetExitCode())
+	if e.GetSignal() != "" {
+		how = "by signal " + e.GetSignal()
+	}
+	msg := fmt.Sprintf("worker process on %s (%s) ended %s", w.host, w.tm, how)
+	if lines := strings.Split(strings.TrimSpace(e.GetOutputTail()), "\n"); lines[len(lines)-1] != "" {
+		msg += ": " + lines[len(lines)-1]
+	}
+	return msg
+}
+
+// onInterrupted: what was under way between the leader and the TaskManager may be lost.
+func (j *job) onInterrupted(w *worker) {
+	switch j.phase {
+	case phasePreparing, phaseStarting:
+		j.fail(failure{
+			class: restartClass, origin: originHost, host: w.host, worker: w.tm,
+			message: fmt.Sprintf("session of TaskManager %s on %s broke during deployment", w.tm, w.host),
+		})
+	case phaseRunning:
+		j.declineCurrent(w, "the session of TaskManager "+w.tm+" broke")
+	}
+}
+
+// onResumed repeats what the TaskManager may have missed.
+func (j *job) onResumed(w *worker, running []*clusterv1.RunningAttempt) {
+	alive := false
+	for _, r := range running {
+		alive = alive || r.GetJobId() == j.id && r.GetAttempt() == j.att.number
+	}
+	if !alive && (j.phase == phaseRunning || j.phase == phaseClosing && !w.closed) {
+		w.ended = true
+		j.fail(failure{
+			class: restartClass, origin: originProcess, host: w.host, worker: w.tm,
+			message: fmt.Sprintf("worker process on %s (%s) ended while its TaskManager was out of sight", w.host, w.tm),
+		})
+		return
+	}
+	switch j.phase {
+	case phaseRunning:
+		j.declineCurrent(w, "the session of TaskManager "+w.tm+" broke")
+		if n := j.att.aborted; n > 0 {
+			j.command(w.tm, &workerv1.Command{Command: &workerv1.Command_AbortCheckpoint{AbortCheckpoint: &workerv1.AbortCheckpoint{Checkpoint: n}}})
+		}
+		if n := j.att.notified; n > 0 {
+			j.command(w.tm, &workerv1.Command{Command: &workerv1.Command_CompleteCheckpoint{CompleteCheckpoint: &workerv1.CompleteCheckpoint{Checkpoint: n}}})
+		}
+	case phaseClosing:
+		j.command(w.tm, &workerv1.Command{Command: &workerv1.Command_Finish{Finish: &workerv1.Finish{}}})
+	}
+}
+
+// fail ends the current attempt. The first failure counts, unless a later one explains it.
+func (j *job) fail(f failure) {
+	if j.att == nil {
+		return
+	}
+	if j.phase == phaseStopping {
+		if j.cause != nil && f.outranks(j.cause) {
+			f.message += "; first seen as: " + j.cause.message
+			j.cause = &f
+		}
+		return
+	}
+	if j.cause != nil {
+		return
+	}
+	j.cause = &f
+	if j.failedAt.IsZero() {
+		j.failedAt = time.Now()
+	}
+	j.logger.Warn("attempt fails", "attempt", j.att.number, "class", f.class.String(), "task", f.task, "host", f.host, "reason", f.message)
+	j.m.cfg.Metrics.failures.Inc()
+	j.endCoordinator(f.message)
+	if j.phase != phaseDone {
+		j.stopWorkers(j.afterFailure)
+	}
+}
+
+// afterFailure decides what follows a failed attempt whose workers are gone.
+func (j *job) afterFailure() {
+	att, cause := j.att, j.cause
+	j.att = nil
+	if cause == nil {
+		j.proceed()
+		return
+	}
+	if att.settle {
+		j.settlingFailed(cause)
+		return
+	}
+	if j.rec.GetState() == jobv1.JobState_JOB_STATE_SETTLING {
+		j.proceed()
+		return
+	}
+	f := cause.record(att.number)
+	d := restart.Decide(restart.PolicyOf(j.rec.GetGraph()), j.rec.GetRestartHistory(), cause.class, time.Now(), rand.Float64())
+	if d.Action != restart.Restart {
+		f.Message = cause.message + " (" + d.Reason + ")"
+		j.giveUp(f)
+		return
+	}
+	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_FailAttempt{FailAttempt: &raftv1.FailAttempt{
+		JobId: j.id, Attempt: att.number, Failure: f, Counted: d.Counted,
+	}}})
+	if !ok {
+		return
+	}
+	if res.Err != nil {
+		j.proceed()
+		return
+	}
+	j.m.cfg.Metrics.restarts.Inc()
+	j.logger.Info("job restarts", "after", d.Delay)
+	if d.Delay <= 0 {
+		j.proceed()
+		return
+	}
+	j.enter(phaseBackoff, d.Delay)
+}
+
+// giveUp fails the job for good.
+func (j *job) giveUp(f *jobv1.Failure) {
+	j.logger.Error("job fails", "reason", f.GetMessage(), "task", f.GetTask(), "host", f.GetHost())
+	_, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_EndJob{EndJob: &raftv1.EndJob{
+		JobId: j.id, Target: jobv1.JobState_JOB_STATE_FAILED, Failure: f,
+	}}})
+	if ok {
+		j.proceed()
+	}
+}

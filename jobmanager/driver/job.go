@@ -1,0 +1,400 @@
+package driver
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/jobmanager/registry"
+)
+
+// phase is what a driver is doing.
+type phase uint8
+
+const (
+	phaseGrace    phase = iota + 1 // waits for TaskManagers to come back after a leader change
+	phaseStopping                  // waits for the workers of an attempt to die
+	phaseBackoff                   // waits before the next attempt
+	phaseSlots                     // waits for slots
+	phasePreparing
+	phaseStarting
+	phaseRunning
+	phaseClosing // waits for the workers to close cleanly
+	phaseDone
+)
+
+// job drives one job. All fields but box and status belong to its goroutine.
+type job struct {
+	m      *Manager
+	id     string
+	box    *mailbox
+	status *status
+	gone   chan struct{} // closed when the driver has ended
+	logger *slog.Logger
+	ctx    context.Context // of the leadership; set once by run, before any use
+
+	rec *raftv1.JobRecord
+	att *attempt // the attempt being deployed or running; nil between attempts
+	tms map[string]registry.TaskManager
+	// undead holds, for each attempt of which workers may live, TaskManager id → incarnation.
+	undead map[uint64]map[string]string
+
+	phase    phase
+	since    time.Time
+	deadline time.Time // of the phase; zero without one
+	warned   bool
+	after    func() // what follows phaseStopping
+
+	cause       *failure  // why the current attempt ends; the first one counts
+	failedAt    time.Time // when the job last stopped running, for the recovery time
+	settleUntil time.Time
+	settleTries int
+	unsettled   string              // why the last settling attempt did not succeed
+	finished    []*jobv1.Checkpoint // those of the last attempt that had any
+	closed      bool                // every worker of the last attempt has closed cleanly
+
+	stops      []chan<- error // callers waiting for the outcome of the stop
+	savepoints map[string]*savepointCall
+
+	clean *cleaner
+}
+
+// savepointCall is a savepoint asked for by request id and not answered yet.
+type savepointCall struct {
+	dir     string
+	replies []chan<- savepointReply
+}
+
+func newJob(m *Manager, rec *raftv1.JobRecord) *job {
+	logger := m.cfg.Logger.With("job", rec.GetId(), "name", rec.GetName())
+	return &job{
+		m: m, id: rec.GetId(), box: newMailbox(), status: newStatus(), gone: make(chan struct{}), logger: logger, rec: rec,
+		tms: make(map[string]registry.TaskManager), undead: make(map[uint64]map[string]string),
+		savepoints: make(map[string]*savepointCall),
+	}
+}
+
+// run drives the job until it has ended or ctx, the leadership, has.
+func (j *job) run(ctx context.Context) {
+	j.ctx = ctx
+	j.clean = newCleaner(j.m, j.rec, j.box, j.logger)
+	defer j.clean.stop()
+	defer j.abandon()
+	for _, tm := range j.m.sessions.TaskManagers() {
+		j.tms[tm.ID] = tm
+	}
+	j.begin()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for j.phase != phaseDone && ctx.Err() == nil {
+		timer.Reset(j.untilDeadline())
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			j.tick()
+		case <-j.box.ready:
+			for _, ev := range j.box.take() {
+				if j.phase == phaseDone || ctx.Err() != nil {
+					refuse(ev)
+					continue
+				}
+				j.handle(ev)
+			}
+		}
+	}
+}
+
+// abandon answers callers that wait when the driver ends.
+func (j *job) abandon() {
+	for _, ev := range j.box.take() {
+		refuse(ev)
+	}
+	for _, c := range j.stops {
+		c <- errLeadershipEnded
+	}
+	for _, call := range j.savepoints {
+		for _, c := range call.replies {
+			c <- savepointReply{err: errLeadershipEnded}
+		}
+	}
+	j.stops, j.savepoints = nil, nil
+}
+
+// begin takes the job up where the log left it.
+func (j *job) begin() {
+	if j.rec.GetAttempt() == 0 {
+		j.proceed()
+		return
+	}
+	workers := make(map[string]string)
+	for _, p := range j.rec.GetPlacements() {
+		workers[p.GetTaskmanagerId()] = p.GetIncarnation()
+	}
+	j.undead[j.rec.GetAttempt()] = workers
+	j.failedAt = time.Now()
+	j.enter(phaseGrace, j.m.cfg.RegisterGrace)
+	j.endGraceWhenComplete()
+}
+
+// endGraceWhenComplete goes on once every TaskManager of the former attempt is back or proven gone.
+func (j *job) endGraceWhenComplete() {
+	if j.phase != phaseGrace {
+		return
+	}
+	for tm := range j.undead[j.rec.GetAttempt()] {
+		if known, ok := j.tms[tm]; !ok || !known.Connected {
+			return
+		}
+	}
+	j.stopWorkers(j.proceed)
+}
+
+// proceed decides about the next step when no worker is running.
+func (j *job) proceed() {
+	j.att = nil
+	switch {
+	case fsm.Terminal(j.rec.GetState()):
+		j.finish()
+	case j.rec.GetState() == jobv1.JobState_JOB_STATE_SETTLING:
+		j.settle()
+	case j.stopDone():
+		j.logger.Info("savepoint of the stop is there, the job ends with it")
+		if err := j.end(jobv1.JobState_JOB_STATE_STOPPED, j.rec.GetStopRequestId(), nil, "stopped"); err != nil && j.phase != phaseDone {
+			j.enter(phaseBackoff, resultRetry)
+		}
+	default:
+		j.waitForSlots()
+	}
+}
+
+// stopDone reports whether the savepoint of a stop was exported and only the end of the job is missing: sources have emitted nothing
+// since, so the last checkpoint is the savepoint's.
+func (j *job) stopDone() bool {
+	if j.rec.GetStopRequestId() == "" {
+		return false
+	}
+	sp := savepointByRequest(j.rec, j.rec.GetStopRequestId())
+	return sp != nil && sp.GetError() == ""
+}
+
+func (j *job) enter(p phase, timeout time.Duration) {
+	j.phase, j.since, j.warned = p, time.Now(), false
+	j.deadline = time.Time{}
+	if timeout > 0 {
+		j.deadline = j.since.Add(timeout)
+	} else if p == phaseGrace {
+		j.deadline = j.since
+	}
+}
+
+// untilDeadline returns how long the driver may sleep.
+func (j *job) untilDeadline() time.Duration {
+	now := time.Now()
+	d := time.Hour
+	sooner := func(at time.Time) {
+		if !at.IsZero() {
+			d = min(d, max(0, at.Sub(now)))
+		}
+	}
+	sooner(j.deadline)
+	sooner(j.warnAt())
+	if j.att != nil && j.att.coordinator != nil && j.phase == phaseRunning {
+		if at, ok := j.att.coordinator.Deadline(); ok {
+			sooner(at)
+		}
+	}
+	sooner(j.clean.dueAt())
+	return d
+}
+
+// warnAt is when the present wait is worth a line in the log.
+func (j *job) warnAt() time.Time {
+	switch {
+	case j.warned:
+	case j.phase == phasePreparing, j.phase == phaseStarting:
+		return j.since.Add(j.m.cfg.PrepareWarning)
+	case j.phase == phaseSlots && j.m.cfg.SlotsWait > 0:
+		return j.since.Add(j.m.cfg.SlotsWait)
+	}
+	return time.Time{}
+}
+
+func (j *job) tick() {
+	now := time.Now()
+	if at := j.warnAt(); !at.IsZero() && !now.Before(at) {
+		j.warned = true
+		j.logger.Warn("job waits", "for", j.waitingFor(), "since", now.Sub(j.since).Round(time.Second))
+	}
+	if j.att != nil && j.att.coordinator != nil && j.phase == phaseRunning {
+		if at, ok := j.att.coordinator.Deadline(); ok && !now.Before(at) {
+			j.coordinate(tickEvent)
+		}
+	}
+	j.clean.tick(now, j.rec)
+	if j.deadline.IsZero() || now.Before(j.deadline) {
+		return
+	}
+	j.deadline = time.Time{}
+	switch j.phase {
+	case phaseGrace:
+		j.stopWorkers(j.proceed)
+	case phaseStopping:
+		j.logger.Warn("workers did not report their end in time", "workers", j.undeadNames())
+		j.stopped()
+	case phaseBackoff:
+		j.proceed()
+	case phasePreparing, phaseStarting:
+		j.fail(failure{class: restartClass, message: "deployment timed out: " + j.waitingFor()})
+	case phaseClosing:
+		j.logger.Warn("workers did not close in time", "workers", j.undeadNames())
+		j.stopWorkers(j.proceed)
+	}
+}
+
+func (j *job) handle(ev any) {
+	switch ev := ev.(type) {
+	case tmChanged:
+		j.onTaskManager(ev)
+	case workerEvent:
+		j.onWorkerEvent(ev)
+	case workerExited:
+		j.onWorkerExited(ev)
+	case slotsGranted:
+		if j.phase != phaseSlots {
+			j.m.slots.release(j.id)
+			return
+		}
+		j.deploy(ev.placements, false)
+	case cancelRequest:
+		ev.reply <- j.cancel(ev.requestID)
+	case stopRequest:
+		j.requestStop(ev)
+	case savepointRequest:
+		j.requestSavepoint(ev)
+	case coordinatorEvent:
+		if j.att != nil && j.att.number == ev.attempt && j.att.coordinator != nil {
+			j.coordinate(ev.ev)
+		}
+	case exported:
+		j.onExported(ev)
+	case cleaned:
+		j.onCleaned(ev)
+	case statusRequest:
+		ev.reply <- j.progress()
+	}
+}
+
+func (j *job) progress() Progress {
+	p := Progress{WaitingFor: j.waitingFor(), Checkpoints: j.finished}
+	if j.att != nil && j.att.coordinator != nil {
+		p.Checkpoints = j.att.coordinator.Statistics(time.Now())
+	}
+	return p
+}
+
+// refuse answers a request that comes when the driver does nothing more.
+func refuse(ev any) {
+	switch ev := ev.(type) {
+	case cancelRequest:
+		ev.reply <- errLeadershipEnded
+	case stopRequest:
+		ev.reply <- errLeadershipEnded
+	case savepointRequest:
+		ev.reply <- savepointReply{err: errLeadershipEnded}
+	case statusRequest:
+		ev.reply <- Progress{}
+	}
+}
+
+// onTaskManager follows what happens to TaskManagers.
+func (j *job) onTaskManager(ev tmChanged) {
+	id := ev.tm.ID
+	switch ev.change {
+	case joined, resumed:
+		j.tms[id] = ev.tm
+		j.buryMissing(ev.tm, ev.running)
+	case interrupted:
+		j.tms[id] = ev.tm
+	case lost:
+		delete(j.tms, id)
+		if ev.dead {
+			j.buryAll(id, ev.tm.Incarnation)
+		}
+	}
+	w := j.worker(id, ev.tm.Incarnation)
+	if w != nil && !w.ended {
+		switch ev.change {
+		case interrupted:
+			j.onInterrupted(w)
+		case resumed:
+			j.onResumed(w, ev.running)
+		case lost:
+			w.ended = true
+			j.fail(failure{
+				class: restartClass, origin: originHost, host: ev.tm.Host, worker: id,
+				message: "TaskManager " + id + " on " + ev.tm.Host + " is lost: " + ev.reason,
+			})
+		}
+	}
+	switch j.phase {
+	case phaseGrace:
+		j.endGraceWhenComplete()
+	case phaseStopping:
+		j.stoppedWhenComplete()
+	}
+}
+
+// buryMissing notes that workers which their TaskManager does not report are dead.
+func (j *job) buryMissing(tm registry.TaskManager, running []*clusterv1.RunningAttempt) {
+	alive := make(map[uint64]bool)
+	for _, r := range running {
+		if r.GetJobId() == j.id {
+			alive[r.GetAttempt()] = true
+		}
+	}
+	for attempt, workers := range j.undead {
+		if inc, ok := workers[tm.ID]; ok && (inc != tm.Incarnation || !alive[attempt]) {
+			j.bury(attempt, tm.ID)
+		}
+	}
+}
+
+// buryAll notes that every worker of one incarnation of a TaskManager is dead.
+func (j *job) buryAll(tmID, incarnation string) {
+	for attempt, workers := range j.undead {
+		if workers[tmID] == incarnation {
+			j.bury(attempt, tmID)
+		}
+	}
+}
+
+func (j *job) bury(attempt uint64, tmID string) {
+	delete(j.undead[attempt], tmID)
+}
+
+// command sends a command to one worker of the current attempt. A failure is the session's, of which the driver is told.
+func (j *job) command(tmID string, cmd *workerv1.Command) {
+	if j.ctx.Err() != nil || j.att == nil {
+		return
+	}
+	_ = j.m.sessions.Send(tmID, &clusterv1.SessionResponse{Message: &clusterv1.SessionResponse_WorkerCommand{
+		WorkerCommand: &clusterv1.WorkerCommand{JobId: j.id, Attempt: j.att.number, Command: cmd},
+	}})
+}
+
+// commandAll sends a command to every worker of the current attempt that lives and is wanted.
+func (j *job) commandAll(cmd *workerv1.Command, wanted func(*worker) bool) {
+	if j.att == nil {
+		return
+	}
+	for _, w := range j.att.workers {
+		if !w.ended && (wanted == nil || wanted(w)) {
+			j.command(w.tm, cmd)
+		}
+	}
+}

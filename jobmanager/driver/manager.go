@@ -1,0 +1,254 @@
+package driver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/jobmanager/registry"
+)
+
+// Manager runs the drivers of one leadership.
+type Manager struct {
+	cfg      Config
+	sessions Sessions
+	slots    *slots
+	ctx      context.Context
+	cancel   context.CancelFunc
+
+	mu     sync.Mutex
+	jobs   map[string]*job
+	closed bool
+	wg     sync.WaitGroup
+}
+
+var _ registry.Handler = (*Manager)(nil)
+
+// New returns a manager that does nothing before Start. Its drivers live as long as ctx.
+func New(ctx context.Context, cfg Config) *Manager {
+	m := &Manager{cfg: cfg, jobs: make(map[string]*job)}
+	m.ctx, m.cancel = context.WithCancel(ctx)
+	return m
+}
+
+// Start takes up every job that the log knows. No handler call may come before.
+func (m *Manager) Start(sessions Sessions) {
+	m.sessions = sessions
+	m.slots = newSlots(sessions)
+	for _, rec := range m.cfg.Log.View().Jobs() {
+		switch {
+		case !fsm.Terminal(rec.GetState()):
+			m.Add(rec)
+		case len(rec.GetGarbage()) > 0:
+			m.cleanEnded(rec)
+		}
+	}
+}
+
+// Close stops all drivers and waits for them. They send nothing more once it was called.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.cancel()
+	m.wg.Wait()
+	m.cfg.Metrics.jobs.Set(0)
+}
+
+// goDo runs f on a goroutine that Close waits for; f must end when the manager's context does.
+func (m *Manager) goDo(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	m.wg.Add(1)
+	go func() {
+		defer m.wg.Done()
+		f()
+	}()
+}
+
+// Add begins to drive a job that was put into the log; one that is driven already is left alone.
+func (m *Manager) Add(rec *raftv1.JobRecord) {
+	m.mu.Lock()
+	if m.closed || m.jobs[rec.GetId()] != nil {
+		m.mu.Unlock()
+		return
+	}
+	j := newJob(m, rec)
+	m.jobs[rec.GetId()] = j
+	m.cfg.Metrics.jobs.Set(float64(len(m.jobs)))
+	m.wg.Add(1)
+	m.mu.Unlock()
+	go func() {
+		defer m.wg.Done()
+		j.run(m.ctx)
+		m.mu.Lock()
+		delete(m.jobs, j.id)
+		m.cfg.Metrics.jobs.Set(float64(len(m.jobs)))
+		m.mu.Unlock()
+		close(j.gone)
+	}()
+}
+
+func (m *Manager) job(id string) *job {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.jobs[id]
+}
+
+func (m *Manager) all() []*job {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]*job, 0, len(m.jobs))
+	for _, j := range m.jobs {
+		out = append(out, j)
+	}
+	return out
+}
+
+// Stale implements registry.Handler: every attempt that no driver wants is stale.
+func (m *Manager) Stale(running []*clusterv1.RunningAttempt) []*clusterv1.RunningAttempt {
+	var stale []*clusterv1.RunningAttempt
+	for _, r := range running {
+		if j := m.job(r.GetJobId()); j == nil || j.status.live.Load() != r.GetAttempt() {
+			stale = append(stale, r)
+		}
+	}
+	return stale
+}
+
+func (m *Manager) broadcast(ev tmChanged) {
+	for _, j := range m.all() {
+		j.box.put(ev)
+	}
+	m.slots.changed()
+}
+
+// Joined implements registry.Handler.
+func (m *Manager) Joined(tm registry.TaskManager, running []*clusterv1.RunningAttempt) {
+	m.broadcast(tmChanged{tm: tm, change: joined, running: running})
+}
+
+// Interrupted implements registry.Handler.
+func (m *Manager) Interrupted(tm registry.TaskManager) {
+	tm.Connected = false
+	m.broadcast(tmChanged{tm: tm, change: interrupted})
+}
+
+// Resumed implements registry.Handler.
+func (m *Manager) Resumed(tm registry.TaskManager, running []*clusterv1.RunningAttempt) {
+	m.broadcast(tmChanged{tm: tm, change: resumed, running: running})
+}
+
+// Lost implements registry.Handler.
+func (m *Manager) Lost(tm registry.TaskManager, reason string, dead bool) {
+	m.cfg.Logger.Warn("taskmanager is lost", "taskmanager", tm.ID, "host", tm.Host, "reason", reason)
+	tm.Connected = false
+	m.broadcast(tmChanged{tm: tm, change: lost, reason: reason, dead: dead})
+}
+
+// WorkerEvent implements registry.Handler.
+func (m *Manager) WorkerEvent(tm registry.TaskManager, ev *clusterv1.WorkerEvent) {
+	j := m.job(ev.GetJobId())
+	if j == nil {
+		return
+	}
+	if s := ev.GetEvent().GetStatistics(); s != nil {
+		if j.status.live.Load() == ev.GetAttempt() {
+			j.status.statistics(s)
+		}
+		return
+	}
+	j.box.put(workerEvent{tm: tm, ev: ev})
+}
+
+// WorkerExited implements registry.Handler.
+func (m *Manager) WorkerExited(tm registry.TaskManager, ev *clusterv1.WorkerExited) {
+	if j := m.job(ev.GetJobId()); j != nil {
+		j.box.put(workerExited{tm: tm, ev: ev})
+	}
+}
+
+// Cancel ends a job without a last checkpoint. It returns when the log says that the job is ending.
+func (m *Manager) Cancel(ctx context.Context, jobID, requestID string) error {
+	reply := make(chan error, 1)
+	return m.ask(ctx, jobID, cancelRequest{requestID, reply}, reply)
+}
+
+// Stop ends a job with a last checkpoint, and with a savepoint when dir is not empty. It returns when the job is ending or the stop
+// has failed.
+func (m *Manager) Stop(ctx context.Context, jobID, requestID, dir string) error {
+	reply := make(chan error, 1)
+	return m.ask(ctx, jobID, stopRequest{requestID, dir, reply}, reply)
+}
+
+func (m *Manager) ask(ctx context.Context, jobID string, ev any, reply <-chan error) error {
+	j := m.job(jobID)
+	if j == nil {
+		return grpcerr.ErrJobEnded
+	}
+	j.box.put(ev)
+	select {
+	case err := <-reply:
+		return err
+	case <-j.gone:
+		select {
+		case err := <-reply:
+			return err
+		default:
+			return errLeadershipEnded
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Savepoint takes a savepoint into dir and returns its URL and checkpoint when it is complete.
+func (m *Manager) Savepoint(ctx context.Context, jobID, requestID, dir string) (string, uint64, error) {
+	j := m.job(jobID)
+	if j == nil {
+		return "", 0, grpcerr.ErrJobEnded
+	}
+	reply := make(chan savepointReply, 1)
+	j.box.put(savepointRequest{requestID, dir, reply})
+	select {
+	case r := <-reply:
+		return r.path, r.checkpoint, r.err
+	case <-j.gone:
+		return "", 0, errLeadershipEnded
+	case <-ctx.Done():
+		return "", 0, ctx.Err()
+	}
+}
+
+// progressWait bounds the wait for a driver that is busy with the log.
+const progressWait = 500 * time.Millisecond
+
+// Status returns what a driven job is doing; ok is false for one that no driver has.
+func (m *Manager) Status(ctx context.Context, jobID string) (p Progress, f Figures, ok bool) {
+	j := m.job(jobID)
+	if j == nil {
+		return p, f, false
+	}
+	reply := make(chan Progress, 1)
+	j.box.put(statusRequest{reply})
+	timer := time.NewTimer(progressWait)
+	defer timer.Stop()
+	select {
+	case p = <-reply:
+	case <-timer.C:
+		p.WaitingFor = "the log of the JobManagers"
+	case <-j.gone:
+	case <-ctx.Done():
+	}
+	return p, j.status.figures(), true
+}
+
+// Slots returns the free and all slots of the connected TaskManagers.
+func (m *Manager) Slots() (free, total int) { return m.slots.totals() }

@@ -1,0 +1,113 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/jobmanager/checkpoint"
+	"github.com/weir-stream/weir/statebackend/blob"
+)
+
+// maxMetadataBytes bounds what is read as metadata or as a spilled task snapshot.
+const maxMetadataBytes = 1 << 30
+
+// jobPrefix is where a job's files are.
+func jobPrefix(clusterID, jobID string) string { return clusterID + "/jobs/" + jobID + "/" }
+
+// putMessage makes a message durable under a write-once name. An object of the same content that is there already is this one: an
+// earlier try wrote it.
+func putMessage(ctx context.Context, b blob.Bucket, name string, m proto.Message) (*snapshotv1.Segment, error) {
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", name, err)
+	}
+	if err := putBytes(ctx, b, name, data); err != nil {
+		return nil, err
+	}
+	return segmentOf(name, data), nil
+}
+
+func segmentOf(name string, data []byte) *snapshotv1.Segment {
+	return &snapshotv1.Segment{Name: name, Size: uint64(len(data)), Crc32C: crc32.Checksum(data, castagnoli())}
+}
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+func putBytes(ctx context.Context, b blob.Bucket, name string, data []byte) error {
+	err := b.Put(ctx, name, bytes.NewReader(data))
+	if errors.Is(err, blob.ErrExists) {
+		there, rerr := readAll(ctx, b, name)
+		if rerr == nil && bytes.Equal(there, data) {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+func readAll(ctx context.Context, b blob.Bucket, name string) ([]byte, error) {
+	r, err := b.Open(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, maxMetadataBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(data) > maxMetadataBytes {
+		return nil, fmt.Errorf("read %s: more than %d bytes", name, maxMetadataBytes)
+	}
+	return data, nil
+}
+
+// Opener opens the bucket at a URL.
+type Opener func(ctx context.Context, url string) (blob.Bucket, error)
+
+// readNamed reads an object of the bucket, or of another one when the name is a full URL.
+func readNamed(ctx context.Context, b blob.Bucket, open Opener, name string) ([]byte, error) {
+	if !strings.Contains(name, "://") {
+		return readAll(ctx, b, name)
+	}
+	other, base, err := openParent(ctx, open, name)
+	if err != nil {
+		return nil, err
+	}
+	defer other.Close()
+	return readAll(ctx, other, base)
+}
+
+func openParent(ctx context.Context, open Opener, url string) (blob.Bucket, string, error) {
+	i := strings.LastIndexByte(url, '/')
+	b, err := open(ctx, url[:i])
+	if err != nil {
+		return nil, "", err
+	}
+	return b, url[i+1:], nil
+}
+
+// ReadMetadata reads and checks the metadata file at a name, which may be a full URL.
+func ReadMetadata(ctx context.Context, b blob.Bucket, open Opener, name string) (*snapshotv1.CheckpointMetadata, *snapshotv1.Segment, error) {
+	data, err := readNamed(ctx, b, open, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	md := &snapshotv1.CheckpointMetadata{}
+	if err := proto.Unmarshal(data, md); err != nil {
+		return nil, nil, fmt.Errorf("%s is not a checkpoint's metadata: %w", name, err)
+	}
+	if v := md.GetFormatVersion(); v == 0 || v > checkpoint.MetadataFormatVersion {
+		return nil, nil, fmt.Errorf("%s has format version %d, this program reads up to %d", name, v, checkpoint.MetadataFormatVersion)
+	}
+	return md, segmentOf(name, data), nil
+}
