@@ -99,6 +99,13 @@ type Element struct {
 	credit creditor
 }
 
+func (e *Element) discard() {
+	if e.Batch != nil {
+		e.Batch.Release()
+	}
+	e.Done()
+}
+
 // creditor takes back what an element counted against its channel's bound.
 type creditor interface {
 	consumed(size int)

@@ -10,7 +10,8 @@ type Inbox struct {
 	queues  []queue
 	blocked []bool
 	// next is the channel to look at first, so that no busy channel starves the others.
-	next int
+	next   int
+	closed bool
 }
 
 // NewInbox returns an inbox for channels numbered from 0.
@@ -60,8 +61,29 @@ func (in *Inbox) UnblockAll() {
 	in.mu.Unlock()
 }
 
+// Close discards what is there and what still comes, so that no producer waits for a consumer that has ended.
+func (in *Inbox) Close() {
+	in.mu.Lock()
+	in.closed = true
+	var left []Element
+	for ch := range in.queues {
+		for in.queues[ch].len() > 0 {
+			left = append(left, in.queues[ch].pop())
+		}
+	}
+	in.mu.Unlock()
+	for i := range left {
+		left[i].discard()
+	}
+}
+
 func (in *Inbox) push(channel int, e Element) {
 	in.mu.Lock()
+	if in.closed {
+		in.mu.Unlock()
+		e.discard()
+		return
+	}
 	in.queues[channel].push(e)
 	in.mu.Unlock()
 	select {

@@ -32,3 +32,22 @@ func TestInboxRoundRobinAndBlocking(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, 1, ch)
 }
+
+func TestInboxCloseFreesProducers(t *testing.T) {
+	in := exchange.NewInbox(1)
+	s := exchange.NewLocal(in, 0)
+	released := 0
+	send := func() error {
+		b := numbers(0, 512)
+		b.released = func() { released++ }
+		return s.Send(b)
+	}
+	require.NoError(t, send())
+	in.Close()
+	for range 3 {
+		require.NoError(t, send(), "a second batch would wait for an open inbox")
+	}
+	require.Equal(t, 4, released)
+	_, _, ok := in.Poll()
+	require.False(t, ok)
+}

@@ -65,7 +65,9 @@ func (w *Writer) Handle(ctx context.Context, n uint64, s *snapshotv1.TaskSnapsho
 }
 
 func (w *Writer) spill(ctx context.Context, n uint64, data []byte) (*snapshotv1.Segment, error) {
-	fail := func(err error) error { return &statebackend.StorageError{Op: fmt.Sprintf("store the snapshot of checkpoint %d", n), Err: err} }
+	fail := func(err error) error {
+		return &statebackend.StorageError{Op: fmt.Sprintf("store the snapshot of checkpoint %d", n), Err: err}
+	}
 	local := filepath.Join(w.Dir, fmt.Sprintf("snapshot-%d", n))
 	if err := os.WriteFile(local, data, 0o600); err != nil {
 		return nil, fail(err)

@@ -48,6 +48,9 @@ func (t *Task) Run(ctx context.Context) error {
 	}
 	err := t.protect(func() error { return t.loop(ctx) })
 	t.mail.close()
+	if t.cfg.Inbox != nil {
+		t.cfg.Inbox.Close()
+	}
 	close(stop)
 	<-watched
 	if err != nil && !errors.Is(err, ErrCanceled) {

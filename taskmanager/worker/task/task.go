@@ -371,3 +371,6 @@ func (t *Task) errorf(doing string, err error) error {
 
 // String names the task for people.
 func (t *Task) String() string { return fmt.Sprintf("%s[%d]", t.cfg.Vertex, t.cfg.Subtask) }
+
+// Parallelism returns the number of subtasks of the task's vertex.
+func (t *Task) Parallelism() int { return t.cfg.Parallelism }

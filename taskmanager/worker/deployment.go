@@ -1,0 +1,141 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/taskmanager/worker/exchange"
+	"github.com/weir-stream/weir/taskmanager/worker/task"
+)
+
+// deployment is what Prepare has built.
+type deployment struct {
+	prepare    *workerv1.Prepare
+	settleOnly bool
+	dir        string
+	server     *exchange.Server
+	dialer     *exchange.Dialer
+	runners    []*runner
+	// remote lists the senders to other workers.
+	remote  []remoteSender
+	started bool
+}
+
+// runner is one task with what the worker knows of its progress.
+type runner struct {
+	task        *task.Task
+	committable int
+	running     bool
+	// done is closed when the task's operators are closed; err is valid afterwards.
+	done chan struct{}
+	err  error
+}
+
+// remoteSender is a sender that is to be connected to the worker of a task.
+type remoteSender struct {
+	sender *exchange.Remote
+	to     taskKey
+	owner  *runner
+}
+
+type taskKey struct {
+	vertex  string
+	subtask int
+}
+
+func (d *deployment) each(fn func(*runner)) {
+	for _, r := range d.runners {
+		fn(r)
+	}
+}
+
+func (d *deployment) statistics() []*jobv1.TaskStatistics {
+	s := make([]*jobv1.TaskStatistics, len(d.runners))
+	for i, r := range d.runners {
+		s[i] = r.task.Statistics()
+	}
+	return s
+}
+
+// run starts the task's goroutine.
+func (r *runner) run(ctx context.Context) {
+	r.running = true
+	go func() {
+		defer close(r.done)
+		err := r.task.Run(ctx)
+		if errors.Is(err, task.ErrCanceled) {
+			err = nil
+		}
+		// A failure of the run has been reported by the task itself.
+		if closeErr := r.task.Close(); err == nil {
+			r.err = closeErr
+		}
+	}()
+}
+
+// stop ends all tasks, closes their operators and then the exchange. Clean lets tasks end after their present batch; those that do
+// not within half of the deadline are canceled.
+func (d *deployment) stop(clean bool, deadline time.Duration) error {
+	giveUp := time.NewTimer(deadline)
+	defer giveUp.Stop()
+	for _, r := range d.runners {
+		switch {
+		case !r.running:
+			r.running = true
+			go func() {
+				defer close(r.done)
+				r.err = r.task.Close()
+			}()
+		case clean:
+			r.task.Finish()
+		default:
+			r.task.Cancel()
+		}
+	}
+	if clean {
+		impatient := time.NewTimer(deadline / 2)
+		defer impatient.Stop()
+		for _, r := range d.runners {
+			select {
+			case <-r.done:
+			case <-impatient.C:
+				impatient.Reset(0)
+				r.task.Cancel()
+			}
+		}
+	}
+	var stuck []string
+	for _, r := range d.runners {
+		select {
+		case <-r.done:
+		case <-giveUp.C:
+			giveUp.Reset(0)
+			select {
+			case <-r.done:
+			default:
+				stuck = append(stuck, r.task.String())
+			}
+		}
+	}
+	if d.dialer != nil {
+		d.dialer.Close()
+	}
+	if d.server != nil {
+		d.server.Close(clean)
+	}
+	if len(stuck) > 0 {
+		return fmt.Errorf("%w: %s", ErrStuck, strings.Join(stuck, ", "))
+	}
+	var errs []error
+	for _, r := range d.runners {
+		if r.err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", r.task, r.err))
+		}
+	}
+	return errors.Join(errs...)
+}

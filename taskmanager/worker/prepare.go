@@ -1,0 +1,202 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/taskmanager/worker/exchange"
+	"github.com/weir-stream/weir/taskmanager/worker/snapshot"
+	"github.com/weir-stream/weir/taskmanager/worker/task"
+)
+
+// prepare is deployment phase one.
+func (w *Worker) prepare(ctx context.Context, p *workerv1.Prepare) error {
+	program, err := w.plan(p)
+	if err != nil {
+		return err
+	}
+	point, err := w.restorePoint(ctx, p, program)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(w.cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("create the scratch directory: %w", err)
+	}
+	dir, err := os.MkdirTemp(w.cfg.Dir, "attempt-"+strconv.FormatUint(p.GetAttempt(), 10)+"-")
+	if err != nil {
+		return fmt.Errorf("create the scratch directory: %w", err)
+	}
+	d := &deployment{prepare: p, settleOnly: p.GetSettleOnly(), dir: dir}
+	w.deployment = d
+	address := ""
+	if !d.settleOnly {
+		identity := exchange.Attempt{Job: p.GetJobId(), Attempt: p.GetAttempt(), Token: p.GetToken()}
+		if d.server, err = exchange.Listen(p.GetBindHost(), identity); err != nil {
+			return err
+		}
+		d.dialer = exchange.NewDialer(identity)
+		address = net.JoinHostPort(p.GetAdvertiseHost(), strconv.Itoa(d.server.Port()))
+	}
+	b := &builder{w: w, d: d, program: program, point: point}
+	if err := b.build(); err != nil {
+		return operator.Fatal(err)
+	}
+	w.report.expectSources(b.sources)
+	if err := w.forEach(ctx, d, func(ctx context.Context, r *runner) error { return r.task.Open(ctx, d.settleOnly) }); err != nil {
+		return nil
+	}
+	committed := 0
+	for _, r := range d.runners {
+		committed += r.committable
+	}
+	w.report.prepared(address, committed)
+	return nil
+}
+
+// plan compiles the job and compares it with the one that was submitted.
+func (w *Worker) plan(p *workerv1.Prepare) (program *operator.Program, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = operator.Fatal(&task.PanicError{Value: r, Stack: string(debug.Stack())})
+		}
+	}()
+	program, err = w.cfg.Plan(int(p.GetParallelism()))
+	if err != nil {
+		return nil, operator.Fatal(fmt.Errorf("plan the job: %w", err))
+	}
+	if got, want := program.Graph.Fingerprint, p.GetFingerprint(); got != want {
+		return nil, operator.Fatal(fmt.Errorf("%w: %s here, %s submitted; a job must plan the same graph from the same arguments everywhere",
+			ErrFingerprint, got, want))
+	}
+	return program, nil
+}
+
+func (w *Worker) restorePoint(ctx context.Context, p *workerv1.Prepare, program *operator.Program) (*snapshot.Point, error) {
+	restore := p.GetRestore()
+	if restore.GetMetadata() == nil {
+		return snapshot.Empty(), nil
+	}
+	point, err := snapshot.Read(ctx, w.cfg.Store, restore.GetMetadata())
+	if err != nil {
+		return nil, err
+	}
+	if !p.GetSettleOnly() {
+		if err := point.Check(program.Graph, restore.GetAllowDroppedState(), restore.GetSettled()); err != nil {
+			return nil, err
+		}
+	}
+	return point, nil
+}
+
+// start is deployment phase two. Repeating it is harmless.
+func (w *Worker) start(ctx context.Context, s *workerv1.Start) error {
+	d := w.deployment
+	if d.started {
+		w.report.started()
+		return nil
+	}
+	err := w.forEach(ctx, d, func(ctx context.Context, r *runner) error {
+		return r.task.Fence(ctx, func(uid string) operator.Scope { return scope(s, uid, r.task) })
+	})
+	if err != nil {
+		return nil
+	}
+	if !d.settleOnly {
+		if err := w.connect(ctx, s); err != nil {
+			return nil
+		}
+	}
+	d.started = true
+	if !d.settleOnly {
+		for _, r := range d.runners {
+			r.run(ctx)
+		}
+	}
+	w.report.started()
+	return nil
+}
+
+// forEach runs fn for all tasks at once. A failure is reported with its task; the error tells only that there was one.
+func (w *Worker) forEach(ctx context.Context, d *deployment, fn func(context.Context, *runner) error) error {
+	var g errgroup.Group
+	for _, r := range d.runners {
+		g.Go(func() error {
+			err := fn(ctx, r)
+			if err != nil {
+				w.fail(r.task.Vertex(), r.task.Subtask(), err)
+			}
+			return err
+		})
+	}
+	return wait(ctx, &g)
+}
+
+// wait waits for a group, but no longer than a canceled worker may take.
+func wait(ctx context.Context, g *errgroup.Group) error {
+	done := make(chan error, 1)
+	go func() { done <- g.Wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	patience := time.NewTimer(cancelDeadline)
+	defer patience.Stop()
+	select {
+	case err := <-done:
+		return errors.Join(err, ctx.Err())
+	case <-patience.C:
+		return ErrStuck
+	}
+}
+
+// scope returns the share of a task's sink in fencing former attempts.
+func scope(s *workerv1.Start, uid string, t *task.Task) operator.Scope {
+	sc := operator.Scope{Subtask: t.Subtask(), Parallelism: t.Parallelism()}
+	for _, f := range s.GetFence() {
+		for _, sink := range f.GetSinks() {
+			if sink.GetUid() == uid {
+				sc.Attempts = append(sc.Attempts, operator.FormerAttempt{
+					Attempt: f.GetAttempt(), Parallelism: int(sink.GetParallelism()), Slots: int(sink.GetSlots()),
+				})
+			}
+		}
+	}
+	return sc
+}
+
+// connect connects the channels to other workers.
+func (w *Worker) connect(ctx context.Context, s *workerv1.Start) error {
+	d := w.deployment
+	addresses := make(map[taskKey]string)
+	for _, a := range s.GetAddresses() {
+		addresses[taskKey{a.GetVertex(), int(a.GetSubtask())}] = a.GetAddress()
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectDeadline)
+	defer cancel()
+	var g errgroup.Group
+	for _, rs := range d.remote {
+		g.Go(func() error {
+			addr, ok := addresses[rs.to]
+			err := fmt.Errorf("no address of %s[%d] among those to start with", rs.to.vertex, rs.to.subtask)
+			if ok {
+				err = d.dialer.Connect(ctx, addr, rs.sender)
+			}
+			if err != nil {
+				w.fail(rs.owner.task.Vertex(), rs.owner.task.Subtask(), err)
+			}
+			return err
+		})
+	}
+	return wait(ctx, &g)
+}
