@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,7 @@ func New(config map[string]any) kafkasink.NewProducer {
 			"bootstrap.servers":  strings.Join(cfg.Brokers, ","),
 			"acks":               "all",
 			"enable.idempotence": true,
-			"linger.ms":          float64(cfg.Linger.Microseconds()) / 1000,
+			"linger.ms":          strconv.FormatFloat(float64(cfg.Linger.Microseconds())/1000, 'f', 3, 64),
 			"partitioner":        partitioner(cfg.Partitioner),
 			// The sink bounds what is outstanding and checks sizes itself; the client must neither make a record wait nor refuse it.
 			"queue.buffering.max.messages": 0,
