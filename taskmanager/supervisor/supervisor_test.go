@@ -108,7 +108,7 @@ func testConfig(dir string) (supervisor.Config, string, error) {
 	return supervisor.Config{
 		Dir: filepath.Join(dir, "data"), Slots: 4, Bucket: bucket, Segments: segments,
 		BindHost: "127.0.0.1", AdvertiseHost: "me",
-		CancelDeadline: 300 * time.Millisecond, ConnectTimeout: patience, StallTimeout: 2 * time.Second, PlanTimeout: patience,
+		CancelDeadline: 3 * time.Second, ConnectTimeout: patience, StallTimeout: 2 * time.Second, PlanTimeout: patience,
 		LogRetention: 1 << 20, LogPerWorker: 256 << 10, ArtifactCache: 1 << 30,
 		Logger: slog.New(slog.DiscardHandler),
 	}, hash, err

@@ -1,0 +1,82 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	"github.com/weir-stream/weir/internal/client"
+)
+
+func (a *app) cancel() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cancel JOB",
+		Short: "End a job at once",
+		Long: `End a job without a last checkpoint. What its last completed checkpoint covers is committed, the rest is
+given up; no transaction stays open. To end a job so that it can go on later use weir stop.`,
+		Example: "  weir cancel totals",
+		Args:    exactly("JOB"),
+	}
+	flags := a.clientFlags(cmd)
+	cmd.ValidArgsFunction = flags.completeJobs
+	id := requestID(cmd)
+	wait := waitFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := flags.connect()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		req := &jobv1.CancelJobRequest{RequestId: id(), Job: args[0]}
+		resp, err := call(cmd.Context(), c, req, jobv1.JobServiceClient.CancelJob)
+		if err != nil {
+			return withRequest(fmt.Errorf("cancelling %s: %w", args[0], err), req.GetRequestId())
+		}
+		j, err := a.awaitEnd(cmd.Context(), c, resp.GetJobId(), *wait)
+		if err != nil {
+			return err
+		}
+		if flags.output == "json" {
+			err = writeJSON(a.Out, j)
+		} else {
+			fmt.Fprintf(a.Out, "%s %s\n", j.GetId(), stateName(j.GetState()))
+		}
+		return errors.Join(err, unsettled(j))
+	}
+	return cmd
+}
+
+func waitFlag(cmd *cobra.Command) *time.Duration {
+	return cmd.Flags().Duration("wait", 3*time.Minute, "how long to wait for the end of the job")
+}
+
+// awaitEnd waits for a job's end.
+func (a *app) awaitEnd(ctx context.Context, c *client.Client, id string, wait time.Duration) (*jobv1.Job, error) {
+	limited, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	j, err := a.await(limited, c, id, func(j *jobv1.Job) bool { return ended(j.GetState()) })
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, fmt.Errorf("job %s has not ended after %v (%s%s); it goes on ending by itself, 'weir show %s' tells more",
+			id, wait, stateName(j.GetState()), waitingFor(j), id)
+	}
+	return j, err
+}
+
+func waitingFor(j *jobv1.Job) string {
+	if w := j.GetWaitingFor(); w != "" {
+		return ", waits for " + w
+	}
+	return ""
+}
+
+// unsettled is the error of a job that ended with transactions left open.
+func unsettled(j *jobv1.Job) error {
+	if j.GetUnsettled() == "" {
+		return nil
+	}
+	return fmt.Errorf("job %s ended with unsettled transactions: %s", j.GetId(), j.GetUnsettled())
+}

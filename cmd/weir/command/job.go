@@ -1,0 +1,86 @@
+package command
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	"github.com/weir-stream/weir/internal/client"
+)
+
+// call makes one unary request to the leader's JobService.
+func call[Req, Resp proto.Message](ctx context.Context, c *client.Client, req Req,
+	method func(jobv1.JobServiceClient, context.Context, Req, ...grpc.CallOption) (Resp, error),
+) (resp Resp, err error) {
+	err = c.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) (err error) {
+		resp, err = method(jobv1.NewJobServiceClient(conn), ctx, req)
+		return err
+	})
+	return resp, err
+}
+
+func getJob(ctx context.Context, c *client.Client, job string) (*jobv1.Job, error) {
+	resp, err := call(ctx, c, &jobv1.GetJobRequest{Job: job}, jobv1.JobServiceClient.GetJob)
+	return resp.GetJob(), err
+}
+
+// await looks at a job until done says so.
+func (a *app) await(ctx context.Context, c *client.Client, job string, done func(*jobv1.Job) bool) (*jobv1.Job, error) {
+	for {
+		j, err := getJob(ctx, c, job)
+		if err != nil {
+			return nil, err
+		}
+		if done(j) {
+			return j, nil
+		}
+		if err := a.sleep(ctx); err != nil {
+			return j, err
+		}
+	}
+}
+
+// requestID defines the flag by which a request can be repeated by hand.
+func requestID(cmd *cobra.Command) func() string {
+	id := cmd.Flags().String("request-id", "", "id of the request: repeated with the same one it is done once (default random)")
+	return func() string {
+		if *id == "" {
+			*id = ulid.Make().String()
+		}
+		return *id
+	}
+}
+
+// withRequest adds the request's id to an error after which the user may want to repeat it.
+func withRequest(err error, id string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w (request id %s)", err, id)
+}
+
+// completeJobs completes the id of a job that has not ended.
+func (f *clientFlags) completeJobs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c, err := f.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	defer c.Close()
+	list, err := call(cmd.Context(), c, &jobv1.ListJobsRequest{IncludeEnded: true}, jobv1.JobServiceClient.ListJobs)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var out []string
+	for _, j := range list.GetJobs() {
+		out = append(out, fmt.Sprintf("%s\t%s, %s", j.GetId(), j.GetName(), stateName(j.GetState())))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

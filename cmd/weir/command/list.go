@@ -1,0 +1,67 @@
+package command
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+)
+
+func (a *app) list() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List jobs",
+		Example: "  weir list\n  weir list --all -o json",
+		Args:    exactly(),
+	}
+	flags := a.clientFlags(cmd)
+	all := cmd.Flags().Bool("all", false, "also jobs that have ended")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := flags.connect()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		resp, err := call(cmd.Context(), c, &jobv1.ListJobsRequest{IncludeEnded: *all}, jobv1.JobServiceClient.ListJobs)
+		if err != nil {
+			return err
+		}
+		if flags.output == "json" {
+			return writeJSON(a.Out, resp)
+		}
+		rows := [][]string{{"ID", "NAME", "STATE", "PARALLELISM", "RESTARTS", "CHECKPOINT", "DURATION", "RECORDS/S", "LAG"}}
+		for _, j := range resp.GetJobs() {
+			rows = append(rows, a.jobRow(j))
+		}
+		if err := writeTable(a.Out, rows); err != nil {
+			return err
+		}
+		for _, j := range resp.GetJobs() {
+			if w := j.GetWaitingFor(); w != "" && !ended(j.GetState()) {
+				a.note("%s waits for %s", j.GetId(), w)
+			}
+		}
+		a.note("%d of %d slots are free", resp.GetFreeSlots(), resp.GetTotalSlots())
+		return nil
+	}
+	return cmd
+}
+
+func (a *app) jobRow(j *jobv1.Job) []string {
+	age, took := "-", "-"
+	if c := j.GetLastCheckpoint(); c != nil {
+		at := time.UnixMilli(c.GetTriggeredAtMs()).Add(time.Duration(c.GetDurationMs()) * time.Millisecond)
+		age = short(a.now().Sub(at)) + " ago"
+		took = short(time.Duration(c.GetDurationMs()) * time.Millisecond)
+	}
+	rate, lag := "-", "-"
+	if !ended(j.GetState()) {
+		rate, lag = count(j.GetRecordsPerSecond()), count(float64(j.GetLagRecords()))
+	}
+	return []string{
+		j.GetId(), j.GetName(), stateName(j.GetState()), fmt.Sprint(parallelism(j.GetGraph())), fmt.Sprint(j.GetRestarts()),
+		age, took, rate, lag,
+	}
+}

@@ -1,0 +1,117 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+)
+
+func (a *app) members() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "members",
+		Short:   "List JobManagers and TaskManagers",
+		Example: "  weir members\n  weir members add jm4 10.0.0.4:6124",
+		Args:    exactly(),
+	}
+	flags := a.clientFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var resp *clusterv1.ListMembersResponse
+		err := flags.membership(cmd.Context(), func(ctx context.Context, m clusterv1.MembershipServiceClient) (err error) {
+			resp, err = m.ListMembers(ctx, &clusterv1.ListMembersRequest{})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if flags.output == "json" {
+			return writeJSON(a.Out, resp)
+		}
+		rows := [][]string{{"JOBMANAGER", "ADDRESS", "RAFT ADDRESS", "ROLE", "REACHABLE"}}
+		for _, m := range resp.GetMembers() {
+			role := "follower"
+			switch {
+			case m.GetLeader():
+				role = "leader"
+			case !m.GetVoter():
+				role = "non-voter"
+			}
+			rows = append(rows, []string{m.GetId(), orDash(m.GetAddress()), m.GetRaftAddress(), role, yesNo(m.GetReachable() || m.GetLeader())})
+		}
+		if err := writeTable(a.Out, rows); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.Out)
+		rows = [][]string{{"TASKMANAGER", "HOST", "SLOTS", "FREE", "VERSION", "LAST SEEN"}}
+		for _, t := range resp.GetTaskmanagers() {
+			rows = append(rows, []string{
+				t.GetId(), t.GetHost(), fmt.Sprint(t.GetSlots()), fmt.Sprint(t.GetFreeSlots()), t.GetVersion(),
+				short(time.Duration(t.GetLastSeenMs())*time.Millisecond) + " ago",
+			})
+		}
+		if err := writeTable(a.Out, rows); err != nil {
+			return err
+		}
+		a.note("cluster %s, term %d", resp.GetClusterId(), resp.GetTerm())
+		return nil
+	}
+	cmd.AddCommand(a.addMember(), a.removeMember())
+	return cmd
+}
+
+func (a *app) addMember() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "add ID RAFT-ADDRESS",
+		Short:   "Add a JobManager to the cluster",
+		Example: "  weir members add jm4 10.0.0.4:6124",
+		Args:    exactly("ID", "RAFT-ADDRESS"),
+	}
+	flags := a.clientFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return flags.membership(cmd.Context(), func(ctx context.Context, m clusterv1.MembershipServiceClient) error {
+			_, err := m.AddMember(ctx, &clusterv1.AddMemberRequest{Id: args[0], RaftAddress: args[1]})
+			return err
+		})
+	}
+	return cmd
+}
+
+func (a *app) removeMember() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "remove ID",
+		Short:   "Remove a JobManager from the cluster",
+		Example: "  weir members remove jm4",
+		Args:    exactly("ID"),
+	}
+	flags := a.clientFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return flags.membership(cmd.Context(), func(ctx context.Context, m clusterv1.MembershipServiceClient) error {
+			_, err := m.RemoveMember(ctx, &clusterv1.RemoveMemberRequest{Id: args[0]})
+			return err
+		})
+	}
+	return cmd
+}
+
+// membership makes one request to the MembershipService.
+func (f *clientFlags) membership(ctx context.Context, fn func(context.Context, clusterv1.MembershipServiceClient) error) error {
+	c, err := f.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		return fn(ctx, clusterv1.NewMembershipServiceClient(conn))
+	})
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

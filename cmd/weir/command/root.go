@@ -1,0 +1,157 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-stream/weir/internal/client"
+)
+
+// IO is what a command reads and writes besides files.
+type IO struct {
+	Out, Err io.Writer
+	// Environ has the form of os.Environ.
+	Environ []string
+}
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is a mistake in the command line.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// Execute runs the command line and returns the exit code.
+func Execute(ctx context.Context, args []string, streams IO) int {
+	root := New(streams)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(streams.Err, "weir: %s\n", explain(err))
+	var usage *usageError
+	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// New returns the command tree.
+func New(streams IO) *cobra.Command {
+	app := &app{IO: streams, now: time.Now, poll: 100 * time.Millisecond}
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "Run exactly-once stream processing jobs",
+		Long: `weir runs and controls exactly-once stream processing jobs.
+
+A cluster has one or more JobManagers (weir jobmanager) and TaskManagers (weir taskmanager).
+Jobs are Go programs built with the weir SDK; weir submit sends them to a cluster.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{fmt.Errorf("%w\nSee '%s --help'", err, cmd.CommandPath())}
+	})
+	root.AddGroup(
+		&cobra.Group{ID: "jobs", Title: "Jobs:"},
+		&cobra.Group{ID: "cluster", Title: "Cluster:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("jobs", app.submit(), app.list(), app.show(), app.cancel(), app.stop(), app.savepoint(), app.checkpoints(), app.logs())
+	add("cluster", app.jobManager(), app.taskManager(), app.members(), app.config())
+	root.AddCommand(app.version())
+	return root
+}
+
+// app is what the commands share.
+type app struct {
+	IO
+	now  func() time.Time
+	poll time.Duration // between two looks at a job
+}
+
+// clientFlags are the flags of every command that talks to a cluster.
+type clientFlags struct {
+	app       *app
+	addresses []string
+	patience  time.Duration
+	output    string
+}
+
+func (a *app) clientFlags(cmd *cobra.Command) *clientFlags {
+	f := &clientFlags{app: a}
+	addresses := []string{"127.0.0.1:6123"}
+	if v := a.env("WEIR_JOBMANAGER"); v != "" {
+		addresses = strings.Split(v, ",")
+	}
+	cmd.Flags().StringSliceVar(&f.addresses, "jobmanager", addresses, "host:port of JobManagers; also WEIR_JOBMANAGER")
+	cmd.Flags().DurationVar(&f.patience, "patience", 15*time.Second, "how long to look for a leading JobManager")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "format of the result: text or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	return f
+}
+
+// connect returns a client for the flags' cluster.
+func (f *clientFlags) connect() (*client.Client, error) {
+	if f.output != "text" && f.output != "json" {
+		return nil, &usageError{fmt.Errorf("--output: %q is neither text nor json", f.output)}
+	}
+	return client.New(client.Config{Addresses: f.addresses, Patience: f.patience}), nil
+}
+
+// env returns a variable of the environment.
+func (a *app) env(name string) string {
+	for _, e := range a.Environ {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// note writes a message for people.
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintf(a.Err, format+"\n", args...)
+}
+
+// exactly is cobra.ExactArgs that exits as a mistake in the command line and names what is missing.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return &usageError{fmt.Errorf("expected %s, got %d arguments\nSee '%s --help'", strings.Join(names, " "), len(args), cmd.CommandPath())}
+	}
+}
+
+// sleep waits between two looks at a job.
+func (a *app) sleep(ctx context.Context) error {
+	select {
+	case <-time.After(a.poll):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,108 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+)
+
+func (a *app) show() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show JOB",
+		Short:   "Show a job with its tasks and failures",
+		Long:    "Show everything that is known of a job, named by its id or, while it has not ended, by its name.",
+		Example: "  weir show totals\n  weir show 01J9ZQ -o json",
+		Args:    exactly("JOB"),
+	}
+	flags := a.clientFlags(cmd)
+	cmd.ValidArgsFunction = flags.completeJobs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := flags.connect()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		j, err := getJob(cmd.Context(), c, args[0])
+		if err != nil {
+			return err
+		}
+		if flags.output == "json" {
+			return writeJSON(a.Out, j)
+		}
+		return a.writeJob(a.Out, j)
+	}
+	return cmd
+}
+
+func (a *app) writeJob(w io.Writer, j *jobv1.Job) error {
+	rows := [][]string{
+		{"Id:", j.GetId()},
+		{"Name:", j.GetName()},
+		{"State:", stateName(j.GetState())},
+		{"Attempt:", fmt.Sprintf("%d (%d restarts)", j.GetAttempt(), j.GetRestarts())},
+		{"Created:", clock(j.GetCreatedAtMs())},
+	}
+	optional := func(name, value string) {
+		if value != "" {
+			rows = append(rows, []string{name, value})
+		}
+	}
+	if j.GetEndedAtMs() != 0 {
+		optional("Ended:", clock(j.GetEndedAtMs()))
+	}
+	optional("Waits for:", j.GetWaitingFor())
+	if c := j.GetLastCheckpoint(); c != nil {
+		optional("Checkpoint:", fmt.Sprintf("%d, completed in %s, %s to restore (%d completed in all)", c.GetId(),
+			short(time.Duration(c.GetDurationMs())*time.Millisecond), size(c.GetTotalBytes()), j.GetCompletedCheckpoints()))
+	}
+	optional("Savepoint:", j.GetSavepointPath())
+	if ms := j.GetLastRecoveryMs(); ms != 0 {
+		optional("Last recovery:", short(time.Duration(ms)*time.Millisecond))
+	}
+	if !ended(j.GetState()) {
+		optional("Records/s:", count(j.GetRecordsPerSecond()))
+		optional("Lag:", count(float64(j.GetLagRecords())))
+	}
+	optional("Binary:", j.GetArtifactSha256())
+	optional("Arguments:", strings.Join(j.GetArgs(), " "))
+	optional("Unsettled:", j.GetUnsettled())
+	if err := writeTable(w, rows); err != nil {
+		return err
+	}
+	if tasks := j.GetTasks(); len(tasks) > 0 {
+		fmt.Fprintln(w, "\nTasks:")
+		table := [][]string{{"TASK", "HOST", "IN", "OUT", "LATE", "SKIPPED", "LAG", "STATE", "WATERMARK"}}
+		for _, t := range tasks {
+			s := t.GetStatistics()
+			watermark := "-"
+			switch {
+			case s == nil || s.WatermarkMs == nil:
+			case s.GetWatermarkMs() == math.MaxInt64:
+				watermark = "end of input"
+			default:
+				watermark = clock(s.GetWatermarkMs())
+			}
+			table = append(table, []string{
+				fmt.Sprintf("%s/%d", t.GetName(), t.GetSubtask()), t.GetHost(), count(float64(s.GetRecordsIn())), count(float64(s.GetRecordsOut())),
+				count(float64(s.GetLateRecords())), count(float64(s.GetSkippedRecords())), count(float64(s.GetLagRecords())),
+				size(s.GetStateBytes()), watermark,
+			})
+		}
+		if err := writeTable(w, table); err != nil {
+			return err
+		}
+	}
+	if failures := j.GetFailures(); len(failures) > 0 {
+		fmt.Fprintln(w, "\nFailures, the last one at the end:")
+		for _, f := range failures {
+			fmt.Fprintf(w, "%s  attempt %d  %s\n", clock(f.GetAtMs()), f.GetAttempt(), strings.ReplaceAll(failureText(f), "\n", "\n  "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	"github.com/weir-stream/weir/internal/client"
+)
+
+// submitWait is how long submit waits for the first attempt to be prepared.
+const submitWait = 30 * time.Second
+
+func (a *app) submit() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "submit BINARY [flags] [-- ARGS...]",
+		Short: "Submit a job",
+		Long: `Submit a job binary, a program whose main function calls stream.Main, with the arguments after --.
+
+The command returns with the job's id once the first attempt is prepared: placed, restored, and its brokers checked.
+When there are not enough slots for that within 30 s it returns all the same; the job starts as soon as there are.
+References like ${env:NAME} and ${file:PATH} in arguments are resolved on the TaskManagers and stored nowhere.`,
+		Example: `  weir submit ./job -- --brokers localhost:9092
+  weir submit ./job -p 4 --name totals --from file:///srv/weir/savepoints/1 -- '--password=${env:KAFKA_PASSWORD}'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := cmd.ArgsLenAtDash(); n == 1 || n < 0 && len(args) == 1 {
+				return nil
+			}
+			return &usageError{errors.New("expected one BINARY; arguments of the job follow after --\nSee 'weir submit --help'")}
+		},
+	}
+	flags := a.clientFlags(cmd)
+	id := requestID(cmd)
+	req := &jobv1.SubmitJobRequest{}
+	cmd.Flags().Uint32VarP(&req.Parallelism, "parallelism", "p", 0, "default parallelism; 0 leaves it to the job")
+	cmd.Flags().StringVar(&req.Name, "name", "", "name of the job instead of its own")
+	cmd.Flags().StringVar(&req.From, "from", "", "savepoint, or JOB@CHECKPOINT of an ended job, to start from")
+	cmd.Flags().BoolVar(&req.AllowDroppedState, "allow-dropped-state", false, "start although the job has no operator for some of the savepoint's state")
+	detach := cmd.Flags().Bool("detach", false, "return as soon as the job is accepted")
+	wait := cmd.Flags().Duration("wait", submitWait, "how long to wait for the job to be prepared")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		c, err := flags.connect()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		b, err := openBinary(args[0])
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		if b.arch != "" && b.arch != runtime.GOARCH {
+			a.note("note: the binary is built for %s, this machine is %s; the TaskManagers must be %s too", b.arch, runtime.GOARCH, b.arch)
+		}
+		if err := c.Upload(ctx, b, b.hash, b.size); err != nil {
+			return fmt.Errorf("uploading %s: %w", args[0], err)
+		}
+		req.RequestId, req.ArtifactSha256, req.Args = id(), b.hash, args[1:]
+		resp, err := call(ctx, c, req, jobv1.JobServiceClient.SubmitJob)
+		if err != nil {
+			return submitError(err, req.GetRequestId())
+		}
+		job := &jobv1.Job{Id: resp.GetJobId()}
+		var result error
+		if !*detach {
+			job, result = a.awaitPrepared(ctx, c, resp.GetJobId(), *wait)
+		}
+		if flags.output == "json" {
+			return errors.Join(writeJSON(a.Out, resp), result)
+		}
+		fmt.Fprintln(a.Out, job.GetId())
+		return result
+	}
+	return cmd
+}
+
+// submitError adds the request id where repeating can help.
+func submitError(err error, id string) error {
+	var unknown *client.UnknownOutcomeError
+	if errors.As(err, &unknown) {
+		return withRequest(fmt.Errorf("submitting: %w", err), id)
+	}
+	return fmt.Errorf("submitting: %w", err)
+}
+
+// awaitPrepared waits for the first attempt to be prepared. The job is never nil; the error is why it will not be, or has not been
+// for a reason other than missing slots.
+func (a *app) awaitPrepared(ctx context.Context, c *client.Client, id string, wait time.Duration) (*jobv1.Job, error) {
+	limited, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	j, err := a.await(limited, c, id, func(j *jobv1.Job) bool { return j.GetPrepared() || ended(j.GetState()) })
+	if j == nil {
+		j = &jobv1.Job{Id: id}
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return j, fmt.Errorf("job %s was submitted and goes on: %w", id, err)
+	case err != nil && !errors.Is(err, context.DeadlineExceeded):
+		return j, fmt.Errorf("job %s was submitted, but its state cannot be seen: %w", id, err)
+	case err != nil && lastFailure(j) != "":
+		return j, fmt.Errorf("job %s does not come up and is tried again ('weir cancel %s' ends that): %s", id, id, lastFailure(j))
+	case err != nil && j.GetWaitingFor() != "":
+		a.note("job %s is waiting for %s; it starts by itself", id, strings.TrimPrefix(j.GetWaitingFor(), "waiting for "))
+		return j, nil
+	case err != nil:
+		a.note("job %s is not prepared yet (%s); 'weir show %s' tells more", id, stateName(j.GetState()), id)
+		return j, nil
+	case j.GetState() == jobv1.JobState_JOB_STATE_FAILED:
+		return j, fmt.Errorf("job %s failed: %s", id, orDash(lastFailure(j)))
+	case j.GetState() == jobv1.JobState_JOB_STATE_CANCELED:
+		return j, fmt.Errorf("job %s was cancelled before it was prepared", id)
+	}
+	return j, nil
+}
