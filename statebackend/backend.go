@@ -2,167 +2,227 @@ package statebackend
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-stream/weir/codec"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/internal/keygroup"
+	"github.com/weir-stream/weir/statebackend/segment"
 )
 
-// Config is what a Backend knows of its place.
-type Config struct {
-	// Operator is the operator's uid, for error messages.
-	Operator string
-	// KeyGroups are the key groups that the backend owns.
-	KeyGroups keygroup.Range
-	// MaxParallelism is the number of key groups of the job; 0 means keygroup.DefaultMaxParallelism.
-	MaxParallelism int
-	// Dir is a local scratch directory for segments being written.
-	Dir string
-	// NamePrefix is the start of the names of the backend's segments on checkpoint storage, without a trailing slash.
-	NamePrefix string
-	// Segments stores and fetches segments.
-	Segments SegmentStore
-	// Restored are the snapshots to start from; the backend takes the rows of its own key groups. Empty for a start from nothing.
-	Restored []*snapshotv1.KeyedSnapshot
-	// AllowDroppedState permits restored state that no declared state takes up; it is dropped.
-	AllowDroppedState bool
-	// Post runs fn on the backend's goroutine, soon, without blocking the caller; an error of fn fails the task. Nil means that
-	// restored state is never loaded ahead, only when asked for.
-	Post func(fn func() error)
-	// Logger takes rare messages; nil discards them.
-	Logger *slog.Logger
-}
-
 // Backend is the keyed state of one operator instance.
-type Backend[K comparable] struct{}
+type Backend[K comparable] struct {
+	core *core
+	key  codec.Key[K]
+}
 
 // New returns a backend for keys of type K. States are declared on it before it is opened.
-func New[K comparable](cfg Config, key codec.Key[K]) *Backend[K] { panic("not built yet") }
+func New[K comparable](cfg Config, key codec.Key[K]) *Backend[K] {
+	if cfg.MaxParallelism == 0 {
+		cfg.MaxParallelism = keygroup.DefaultMaxParallelism
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Backend[K]{core: &core{cfg: cfg, epoch: 1, limits: defaultLimits}, key: key}
+}
 
-// Open matches the declared states with the restored ones and opens the restored segments.
-func (b *Backend[K]) Open(ctx context.Context) error { panic("not built yet") }
+// Open matches the declared states with the restored ones, which takes an error that is ErrSchema when they do not fit, and opens the
+// restored segments. ctx ends the fetching of segments, not the loading of rows, which goes on until Close.
+func (b *Backend[K]) Open(ctx context.Context) error { return b.core.open(ctx) }
 
-// Freeze fixes the state as it is now for a checkpoint, in constant time.
-func (b *Backend[K]) Freeze(checkpoint uint64, full bool) *Frozen { panic("not built yet") }
+// Freeze fixes the state as it is now for a checkpoint; with full the snapshot will refer to no older segment. It takes constant time.
+// The caller either writes the frozen state or discards it.
+func (b *Backend[K]) Freeze(checkpoint uint64, full bool) *Frozen {
+	return b.core.freeze(checkpoint, full)
+}
 
-// CheckpointCompleted tells that checkpoint n is completed.
-func (b *Backend[K]) CheckpointCompleted(n uint64) { panic("not built yet") }
+// CheckpointCompleted tells that checkpoint n is completed. Notices may be late, repeated, or for unknown checkpoints.
+func (b *Backend[K]) CheckpointCompleted(n uint64) { b.core.checkpointCompleted(n) }
 
 // Bytes estimates the size of the state in bytes.
-func (b *Backend[K]) Bytes() int64 { panic("not built yet") }
+func (b *Backend[K]) Bytes() int64 { return b.core.bytes() }
 
-// Close releases everything.
-func (b *Backend[K]) Close() error { panic("not built yet") }
+// Close ends the loading of rows and releases the segments. It does not wait for a Frozen.Write that is running.
+func (b *Backend[K]) Close() error { return b.core.close() }
 
-// Frozen is the state at a barrier.
-type Frozen struct{}
+// core is the part of a backend that does not depend on the type of keys.
+type core struct {
+	cfg     Config
+	states  []*declaration
+	byID    map[uint16]*declaration
+	dropped []*snapshotv1.StateSchema
 
-// Write makes the frozen state durable. It runs on a goroutine of its own, once.
-func (f *Frozen) Write(ctx context.Context) (*snapshotv1.KeyedSnapshot, error) {
-	panic("not built yet")
+	// epoch is the current one. Epochs up to completed are covered by the last completed checkpoint, and versions of epochs up to
+	// released are referred to by no snapshot being written.
+	epoch, completed, released uint64
+	// segments are those of the last completed checkpoint.
+	segments []*snapshotv1.Segment
+	frozen   []*Frozen
+
+	// complete is true once every restored row is in memory; chain reads the segments until then.
+	complete bool
+	chain    *chain
+	scratch  []byte
+
+	stop    context.CancelFunc
+	loading sync.WaitGroup
+	closed  bool
+
+	limits limits
+
+	// Encoded size of rows, for estimates.
+	rows, rowBytes atomic.Int64
 }
 
-// Value is one value per key.
-type Value[K comparable, V any] struct{}
-
-// NewValue declares a state.
-func NewValue[K comparable, V any](b *Backend[K], name string, c codec.Codec[V]) *Value[K, V] {
-	panic("not built yet")
+func (c *core) declare(d *declaration, s state) {
+	d.state = s
+	c.states = append(c.states, d)
 }
 
-// Get returns the value of k.
-func (s *Value[K, V]) Get(k K) (v V, ok bool, err error) { panic("not built yet") }
-
-// Put sets the value of k. It must not be modified afterwards.
-func (s *Value[K, V]) Put(k K, v V) error { panic("not built yet") }
-
-// Delete removes the value of k.
-func (s *Value[K, V]) Delete(k K) error { panic("not built yet") }
-
-// Map is a map per key.
-type Map[K, MK comparable, V any] struct{}
-
-// NewMap declares a state.
-func NewMap[K, MK comparable, V any](b *Backend[K], name string, kc codec.Key[MK], c codec.Codec[V]) *Map[K, MK, V] {
-	panic("not built yet")
+func (c *core) open(ctx context.Context) error {
+	if err := c.adopt(); err != nil {
+		return err
+	}
+	c.byID = make(map[uint16]*declaration, len(c.states))
+	for _, d := range c.states {
+		c.byID[d.id] = d
+	}
+	var err error
+	if c.segments, err = c.clipRestored(); err != nil {
+		return err
+	}
+	if len(c.segments) == 0 {
+		c.complete = true
+		return nil
+	}
+	sources, err := openSources(ctx, c.cfg.Segments, c.segments)
+	if err != nil {
+		return fmt.Errorf("restore operator %s: %w", c.cfg.Operator, err)
+	}
+	if c.chain, err = openChain(sources, c.filterLen); err != nil {
+		return fmt.Errorf("restore operator %s: %w", c.cfg.Operator, err)
+	}
+	for _, d := range c.states {
+		if err := d.state.restore(); err != nil {
+			return fmt.Errorf("restore operator %s, state %q: %w", c.cfg.Operator, d.name, err)
+		}
+	}
+	if c.cfg.Post != nil {
+		c.startLoader(sources)
+	}
+	return nil
 }
 
-// Get returns the value of mk in the map of k.
-func (s *Map[K, MK, V]) Get(k K, mk MK) (v V, ok bool, err error) { panic("not built yet") }
-
-// Put sets the value of mk in the map of k. It must not be modified afterwards.
-func (s *Map[K, MK, V]) Put(k K, mk MK, v V) error { panic("not built yet") }
-
-// Delete removes mk from the map of k.
-func (s *Map[K, MK, V]) Delete(k K, mk MK) error { panic("not built yet") }
-
-// Range calls fn for the entries of k's map in the order of the encoded map keys until fn returns false.
-func (s *Map[K, MK, V]) Range(k K, fn func(mk MK, v V) bool) error { panic("not built yet") }
-
-// Clear removes the map of k.
-func (s *Map[K, MK, V]) Clear(k K) error { panic("not built yet") }
-
-// List is a list per key.
-type List[K comparable, V any] struct{}
-
-// NewList declares a state.
-func NewList[K comparable, V any](b *Backend[K], name string, c codec.Codec[V]) *List[K, V] {
-	panic("not built yet")
+// openSources fetches and opens segments.
+func openSources(ctx context.Context, store SegmentStore, segments []*snapshotv1.Segment) (sources []segment.Source, err error) {
+	const parallel = 4 // fetches at a time
+	sources = make([]segment.Source, len(segments))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i, s := range segments {
+		g.Go(func() error {
+			opened, err := openSegment(ctx, store, s)
+			sources[i] = segment.Source{Segment: opened, Groups: rangeOf(s.GetKeyGroups())}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, errors.Join(err, closeSources(sources))
+	}
+	return sources, nil
 }
 
-// Append adds values to the list of k. They must not be modified afterwards.
-func (s *List[K, V]) Append(k K, vs ...V) error { panic("not built yet") }
-
-// All returns the list of k, which must not be modified.
-func (s *List[K, V]) All(k K) ([]V, error) { panic("not built yet") }
-
-// Clear removes the list of k.
-func (s *List[K, V]) Clear(k K) error { panic("not built yet") }
-
-// Panes holds accumulators per pane and key.
-type Panes[K comparable, A any] struct{}
-
-// NewPanes declares a state.
-func NewPanes[K comparable, A any](b *Backend[K], name string, c codec.Codec[A]) *Panes[K, A] {
-	panic("not built yet")
+func closeSources(sources []segment.Source) error {
+	var errs []error
+	for _, s := range sources {
+		if s.Segment != nil {
+			errs = append(errs, s.Segment.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// Acquire returns the accumulator of k in a pane for changing in place, the zero value when existed is false. The pointer is valid
-// until the next call on the backend.
-func (s *Panes[K, A]) Acquire(pane int64, k K) (acc *A, existed bool, err error) {
-	panic("not built yet")
+func openSegment(ctx context.Context, store SegmentStore, s *snapshotv1.Segment) (*segment.Segment, error) {
+	if v := s.GetFormatVersion(); v != segment.FormatVersion {
+		return nil, fmt.Errorf("%w: segment %s has format %d, this version reads format %d", ErrSchema, s.GetName(), v, segment.FormatVersion)
+	}
+	if s.GetName() == "" {
+		content := s.GetInline()
+		if uint64(len(content)) != s.GetSize() || segment.Checksum(content) != s.GetCrc32C() {
+			return nil, fmt.Errorf("%w: inline segment of checkpoint %d", segment.ErrCorrupt, s.GetCheckpoint())
+		}
+		return segment.OpenInline(content)
+	}
+	path, err := store.Fetch(ctx, s)
+	if err != nil {
+		return nil, &StorageError{Op: "fetch state segment " + s.GetName(), Err: err}
+	}
+	opened, err := segment.Open(path, s.GetSize())
+	if err != nil {
+		return nil, &StorageError{Op: "open state segment " + s.GetName(), Err: err}
+	}
+	return opened, nil
 }
 
-// Get returns the accumulator of k in a pane, which must not be modified.
-func (s *Panes[K, A]) Get(pane int64, k K) (a A, ok bool, err error) { panic("not built yet") }
+func (c *core) filterLen(row []byte) int {
+	if d := c.byID[segment.State(row)]; d != nil {
+		return d.filterLen(row)
+	}
+	return len(row)
+}
 
-// Each calls fn for every key of a pane, in no particular order.
-func (s *Panes[K, A]) Each(pane int64, fn func(k K, a A) error) error { panic("not built yet") }
+func (c *core) decodeError(row []byte, err error) error {
+	name := "unknown"
+	if len(row) >= segment.PrefixSize {
+		if d := c.byID[segment.State(row)]; d != nil {
+			name = d.name
+		}
+	}
+	return fmt.Errorf("operator %s, state %q: decode restored row %x: %w", c.cfg.Operator, name, row, err)
+}
 
-// Drop removes a pane with everything in it.
-func (s *Panes[K, A]) Drop(pane int64) error { panic("not built yet") }
+func (c *core) bytes() (n int64) {
+	perRow := int64(64) // before anything is known
+	if rows := c.rows.Load(); rows > 0 {
+		perRow = c.rowBytes.Load() / rows
+	}
+	for _, d := range c.states {
+		n += d.state.bytes(perRow)
+	}
+	if c.complete {
+		return n
+	}
+	var stored int64
+	for _, s := range c.segments {
+		stored += int64(s.GetSize())
+	}
+	return max(n, stored)
+}
 
-// First returns the lowest pane.
-func (s *Panes[K, A]) First() (pane int64, ok bool) { panic("not built yet") }
+func (c *core) close() error {
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	if c.stop != nil {
+		c.stop()
+		c.loading.Wait()
+	}
+	return c.closeChain()
+}
 
-// All returns the panes in ascending order.
-func (s *Panes[K, A]) All() []int64 { panic("not built yet") }
-
-// Timers is a set of (time, key) pairs in order of time.
-type Timers[K comparable] struct{}
-
-// NewTimers declares a state.
-func NewTimers[K comparable](b *Backend[K], name string) *Timers[K] { panic("not built yet") }
-
-// Add sets a timer; setting it again changes nothing.
-func (s *Timers[K]) Add(at int64, k K) error { panic("not built yet") }
-
-// Delete removes a timer if it is set.
-func (s *Timers[K]) Delete(at int64, k K) error { panic("not built yet") }
-
-// Next returns the earliest time for which a timer is set.
-func (s *Timers[K]) Next() (at int64, ok bool) { panic("not built yet") }
-
-// Due removes and then fires every timer up to upTo, in order of time; timers added meanwhile and due fire too.
-func (s *Timers[K]) Due(upTo int64, fire func(at int64, k K) error) error { panic("not built yet") }
+func (c *core) closeChain() error {
+	if c.chain == nil {
+		return nil
+	}
+	chain := c.chain
+	c.chain = nil
+	return chain.close()
+}

@@ -1,0 +1,107 @@
+package statebackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+)
+
+// Frozen is the state at a barrier, to be written on another goroutine.
+type Frozen struct {
+	core       *core
+	checkpoint uint64
+	full       bool
+	// The snapshot has the changes of the epochs after from up to epoch, over the segments of the checkpoint that ended with from.
+	from, epoch uint64
+	segments    []*snapshotv1.Segment
+	changes     []changes // one per state
+	phase       atomic.Int32
+	result      *snapshotv1.KeyedSnapshot // set before phaseWritten
+	seq         int                       // of the next segment's name
+}
+
+// Phases of a frozen state.
+const (
+	phaseIdle int32 = iota
+	phaseWriting
+	phaseWritten
+	phaseFailed // or given up
+)
+
+func (c *core) freeze(checkpoint uint64, full bool) *Frozen {
+	f := &Frozen{core: c, checkpoint: checkpoint, full: full, from: c.completed, epoch: c.epoch, segments: c.segments}
+	for _, d := range c.states {
+		d.state.freeze()
+		f.changes = append(f.changes, d.state.changes(f.from))
+	}
+	c.epoch++
+	c.frozen = append(c.frozen, f)
+	c.updateReleased()
+	return f
+}
+
+func (c *core) checkpointCompleted(n uint64) {
+	for _, f := range c.frozen {
+		if f.checkpoint == n && f.phase.Load() == phaseWritten && f.epoch > c.completed {
+			c.completed, c.segments = f.epoch, f.result.GetSegments()
+			for _, d := range c.states {
+				d.state.release()
+			}
+		}
+		if f.checkpoint < n {
+			f.phase.CompareAndSwap(phaseIdle, phaseFailed)
+		}
+	}
+	c.updateReleased()
+}
+
+// updateReleased forgets frozen states that are of no more use and finds out which versions none refers to.
+func (c *core) updateReleased() {
+	released := c.completed
+	var kept []*Frozen
+	for _, f := range c.frozen {
+		switch f.phase.Load() {
+		case phaseFailed:
+			continue
+		case phaseWritten:
+			if f.epoch <= c.completed {
+				continue
+			}
+		default:
+			released = min(released, f.from)
+		}
+		kept = append(kept, f)
+	}
+	c.frozen, c.released = kept, released
+}
+
+// Discard gives up a frozen state that will not be written. It may be called from any goroutine, and after Write to no effect.
+func (f *Frozen) Discard() { f.phase.CompareAndSwap(phaseIdle, phaseFailed) }
+
+// Write makes the frozen state durable and returns its handle. It is called once, on any goroutine, while the backend goes on. A
+// failure of storage is a *StorageError, after which the task may go on; ErrSuperseded tells that nothing was written because a later
+// checkpoint is completed.
+func (f *Frozen) Write(ctx context.Context) (*snapshotv1.KeyedSnapshot, error) {
+	if !f.phase.CompareAndSwap(phaseIdle, phaseWriting) {
+		return nil, &StorageError{Op: fmt.Sprintf("write state of checkpoint %d", f.checkpoint), Err: ErrSuperseded}
+	}
+	segments, err := f.write(ctx)
+	f.changes = nil
+	if err != nil {
+		f.phase.Store(phaseFailed)
+		var storage *StorageError
+		if errors.As(err, &storage) {
+			return nil, storage
+		}
+		return nil, fmt.Errorf("write state of operator %s for checkpoint %d: %w", f.core.cfg.Operator, f.checkpoint, err)
+	}
+	f.result = &snapshotv1.KeyedSnapshot{
+		KeyGroups: protoRange(f.core.cfg.KeyGroups), MaxParallelism: uint32(f.core.cfg.MaxParallelism),
+		Segments: segments, Schemas: f.core.schemas(),
+	}
+	f.phase.Store(phaseWritten)
+	return f.result, nil
+}

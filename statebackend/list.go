@@ -1,0 +1,92 @@
+package statebackend
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/weir-stream/weir/codec"
+	"github.com/weir-stream/weir/statebackend/segment"
+)
+
+// List is a state with a list per key. A snapshot writes a changed list whole.
+type List[K comparable, V any] struct {
+	t table[K, []V]
+}
+
+// NewList declares a state.
+func NewList[K comparable, V any](b *Backend[K], name string, c codec.Codec[V]) *List[K, V] {
+	d := &declaration{name: name, kind: kindList, keyCodec: b.key.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint()}
+	s := &List[K, V]{t: newKeyTable(b, d, listCodec[V]{c}.append, listCodec[V]{c}.decode)}
+	b.core.declare(d, &s.t)
+	return s
+}
+
+// Append adds values to the list of k. They must not be modified afterwards.
+func (s *List[K, V]) Append(k K, vs ...V) error {
+	if len(vs) == 0 {
+		return nil
+	}
+	old, err := s.All(k)
+	if err != nil {
+		return err
+	}
+	// A frozen version may share the array; it does not look beyond its own length.
+	s.t.edit(k).value = append(old, vs...)
+	return nil
+}
+
+// All returns the list of k, which must not be modified; it is nil when nothing was appended.
+func (s *List[K, V]) All(k K) ([]V, error) {
+	e, err := s.t.get(k)
+	if e == nil || e.deleted {
+		return nil, err
+	}
+	return e.value, nil
+}
+
+// Clear removes the list of k.
+func (s *List[K, V]) Clear(k K) error {
+	s.t.delete(k)
+	return nil
+}
+
+// listCodec writes each element with its length.
+type listCodec[V any] struct{ element codec.Codec[V] }
+
+func (c listCodec[V]) append(dst []byte, vs []V) ([]byte, error) {
+	for _, v := range vs {
+		start := len(dst)
+		dst = append(dst, 0) // the length, if it is short
+		var err error
+		if dst, err = c.element.Append(dst, v); err != nil {
+			return nil, err
+		}
+		size := len(dst) - start - 1
+		if size < 0x80 {
+			dst[start] = byte(size)
+			continue
+		}
+		var length [binary.MaxVarintLen64]byte
+		n := binary.PutUvarint(length[:], uint64(size))
+		dst = append(dst, length[1:n]...)
+		copy(dst[start+n:], dst[start+1:start+1+size])
+		copy(dst[start:], length[:n])
+	}
+	return dst, nil
+}
+
+func (c listCodec[V]) decode(src []byte) (vs []V, err error) {
+	for len(src) > 0 {
+		size, n := binary.Uvarint(src)
+		if n <= 0 || size > uint64(len(src)-n) {
+			return nil, fmt.Errorf("%w: length of a list element", segment.ErrCorrupt)
+		}
+		v, err := c.element.Decode(src[n : n+int(size)])
+		if err != nil {
+			return nil, err
+		}
+		vs = append(vs, v)
+		src = src[n+int(size):]
+	}
+	return vs, nil
+}

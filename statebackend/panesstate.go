@@ -1,0 +1,129 @@
+package statebackend
+
+import "unsafe"
+
+// panesState is Panes as the backend sees it.
+type panesState[K comparable, A any] struct{ *Panes[K, A] }
+
+func (s panesState[K, A]) restore() error { return s.findPanes() }
+func (s panesState[K, A]) loaded()        {}
+
+// freeze is linear in the number of panes, not of keys.
+func (s panesState[K, A]) freeze() {
+	f := frozenPanes[K, A]{epoch: s.core.epoch, dropped: s.dropped}
+	s.Panes.dropped = nil
+	for at, p := range s.panes {
+		if p.dirty.len() > 0 {
+			f.changed = append(f.changed, changedPane[K, A]{at: at, dirty: p.dirty})
+			p.dirty = dirtySet[*entry[K, A]]{}
+		}
+	}
+	if len(f.dropped)+len(f.changed) > 0 {
+		s.Panes.frozen = append(s.Panes.frozen, f)
+	}
+}
+
+func (s panesState[K, A]) release() {
+	var kept []frozenPanes[K, A]
+	for _, f := range s.frozen {
+		if f.epoch > s.core.completed {
+			kept = append(kept, f)
+		}
+	}
+	s.Panes.frozen = kept
+}
+
+func (s panesState[K, A]) bytes(perRow int64) (n int64) {
+	for _, p := range s.panes {
+		n += int64(len(p.rows)) * (perRow + int64(unsafe.Sizeof(entry[K, A]{})))
+	}
+	return n
+}
+
+func (s panesState[K, A]) changes(from uint64) changes {
+	return &paneChanges[K, A]{s: s.Panes, frozen: s.frozen, from: from}
+}
+
+// paneChanges are the versions of some epochs, without those of panes that were dropped later.
+type paneChanges[K comparable, A any] struct {
+	s        *Panes[K, A]
+	frozen   []frozenPanes[K, A]
+	from     uint64
+	versions []paneVersion[K, A]
+	gone     []int64
+}
+
+type paneVersion[K comparable, A any] struct {
+	at int64
+	e  *entry[K, A]
+}
+
+func (c *paneChanges[K, A]) collect() int {
+	dropped := map[int64]bool{}
+	written := map[int64]bool{}
+	for i := len(c.frozen) - 1; i >= 0 && c.frozen[i].epoch > c.from; i-- {
+		for _, p := range c.frozen[i].changed {
+			if dropped[p.at] {
+				continue
+			}
+			for _, chunk := range p.dirty.chunks {
+				for _, e := range chunk {
+					c.versions = append(c.versions, paneVersion[K, A]{at: p.at, e: e})
+				}
+			}
+		}
+		for _, d := range c.frozen[i].dropped {
+			dropped[d.at] = true
+			if d.born <= c.from && !written[d.at] {
+				written[d.at] = true
+				c.gone = append(c.gone, d.at)
+			}
+		}
+	}
+	return len(c.versions)
+}
+
+func (c *paneChanges[K, A]) appendRow(dst []byte, i int) []byte {
+	return c.s.b.namespaceRow(dst, c.s.d, c.versions[i].at, c.versions[i].e.key)
+}
+
+func (c *paneChanges[K, A]) tombstone(int) (dead, needed bool) { return false, false }
+
+func (c *paneChanges[K, A]) appendValue(dst []byte, i int) ([]byte, error) {
+	return c.s.codec.Append(dst, c.versions[i].e.value)
+}
+
+func (c *paneChanges[K, A]) drops() []int64 { return c.gone }
+
+func (s panesState[K, A]) newBatch() batch { return &paneBatch[K, A]{s: s.Panes} }
+
+// paneBatch is decoded accumulators on their way into their panes.
+type paneBatch[K comparable, A any] struct {
+	s      *Panes[K, A]
+	ats    []int64
+	keys   []K
+	values []A
+}
+
+func (b *paneBatch[K, A]) decode(row, value []byte) error {
+	at, k, err := b.s.b.cutNamespaceRow(row)
+	if err != nil {
+		return err
+	}
+	a, err := b.s.codec.Decode(value)
+	if err != nil {
+		return err
+	}
+	b.ats, b.keys, b.values = append(b.ats, at), append(b.keys, k), append(b.values, a)
+	return nil
+}
+
+// apply skips panes that were dropped since, even when there is a new one.
+func (b *paneBatch[K, A]) apply() {
+	for i, k := range b.keys {
+		p := b.s.panes[b.ats[i]]
+		if p != nil && p.cold && p.rows[k] == nil {
+			p.rows[k] = &entry[K, A]{key: k, value: b.values[i]}
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package statebackend
+
+import snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+
+// limits are the sizes that decide how segments are cut and merged; sizes are in bytes.
+type limits struct {
+	// inline is the size up to which a segment travels by value.
+	inline int
+	// A segment ends with the next key group after soft, and anyhow at hard.
+	soft, hard uint64
+	// maxRuns is the number of runs from which on some are merged.
+	maxRuns int
+	// smallState is the size of a state below which merging everything costs next to nothing.
+	smallState uint64
+	// smallDeltas is the size of deltas that are never worth a new base.
+	smallDeltas uint64
+}
+
+// defaultLimits keep segments below 128 MiB, Bloom filter included.
+var defaultLimits = limits{
+	inline: 16 << 10, soft: 96 << 20, hard: 112 << 20, maxRuns: 8, smallState: 4 << 20, smallDeltas: 64 << 10,
+}
+
+// run is the segments that one checkpoint wrote, which lie side by side.
+type run struct {
+	first int // index of its first segment
+	bytes uint64
+	base  bool
+}
+
+func runsOf(segments []*snapshotv1.Segment) (runs []run) {
+	for i, s := range segments {
+		n := len(runs)
+		if n == 0 || s.GetCheckpoint() != segments[i-1].GetCheckpoint() || s.GetBase() != runs[n-1].base {
+			runs = append(runs, run{first: i, base: s.GetBase()})
+			n++
+		}
+		runs[n-1].bytes += s.GetSize()
+	}
+	return runs
+}
+
+// plan decides from which segment on the list is merged with the delta about to be added; len(segments) means not at all, 0 that a
+// new base is written. Small states get a new base whenever the list is long, larger ones when the deltas outweigh the base. Between
+// those, runs are merged from the newest back as long as a run is no more than twice what is merged already, so that each row is
+// rewritten a logarithmic number of times.
+func (l limits) plan(segments []*snapshotv1.Segment, delta uint64) int {
+	runs := runsOf(segments)
+	var base, deltas uint64
+	bases := 0
+	for _, r := range runs {
+		if r.base {
+			base += r.bytes
+			bases++
+		} else {
+			deltas += r.bytes
+		}
+	}
+	deltas += delta
+	switch {
+	case len(runs) == 0:
+		return 0
+	case deltas > l.smallDeltas && deltas > base:
+		return 0
+	case len(runs) < l.maxRuns:
+		return len(segments)
+	case base+deltas <= l.smallState, bases >= l.maxRuns:
+		return 0
+	}
+	from, merged := len(runs), delta
+	for from > 0 && !runs[from-1].base && (runs[from-1].bytes <= 2*merged || from >= l.maxRuns) {
+		from--
+		merged += runs[from].bytes
+	}
+	if from == len(runs) {
+		return len(segments)
+	}
+	return runs[from].first
+}

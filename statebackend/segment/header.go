@@ -1,0 +1,60 @@
+package segment
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+const magic = "weirseg"
+
+// header says what a segment holds. It is the magic, one byte of format version, number of rows, number of drops and the drops
+// (varints), then a CRC32C of all that.
+type header struct {
+	entries uint64
+	drops   []Drop
+}
+
+func (h header) append(dst []byte) []byte {
+	start := len(dst)
+	dst = append(dst, magic...)
+	dst = append(dst, FormatVersion)
+	dst = binary.AppendUvarint(dst, h.entries)
+	dst = binary.AppendUvarint(dst, uint64(len(h.drops)))
+	for _, d := range h.drops {
+		dst = binary.AppendUvarint(dst, uint64(d.State))
+		dst = binary.AppendVarint(dst, d.Namespace)
+	}
+	return binary.BigEndian.AppendUint32(dst, Checksum(dst[start:]))
+}
+
+// cutHeader reads the header at the start of src.
+func cutHeader(src []byte) (h header, rest []byte, err error) {
+	if len(src) <= len(magic) || string(src[:len(magic)]) != magic {
+		return h, nil, fmt.Errorf("%w: no segment header", ErrCorrupt)
+	}
+	if v := src[len(magic)]; v != FormatVersion {
+		return h, nil, fmt.Errorf("state segment has format %d, this version reads format %d", v, FormatVersion)
+	}
+	rest = src[len(magic)+1:]
+	ok := true
+	cut := func() (n uint64) {
+		var size int
+		if n, size = binary.Uvarint(rest); size <= 0 {
+			ok, rest = false, nil
+			return 0
+		}
+		rest = rest[size:]
+		return n
+	}
+	h.entries = cut()
+	for n := cut(); ok && n > 0; n-- {
+		state := cut()
+		u := cut()
+		h.drops = append(h.drops, Drop{State: uint16(state), Namespace: int64(u>>1) ^ -int64(u&1)})
+	}
+	body := len(src) - len(rest)
+	if !ok || len(rest) < 4 || binary.BigEndian.Uint32(rest) != Checksum(src[:body]) {
+		return h, nil, fmt.Errorf("%w: header", ErrCorrupt)
+	}
+	return h, rest[4:], nil
+}

@@ -1,0 +1,130 @@
+package statebackend
+
+import (
+	"fmt"
+
+	"github.com/weir-stream/weir/codec"
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/internal/keygroup"
+	"github.com/weir-stream/weir/statebackend/segment"
+)
+
+// Kinds of states, as in the schema.
+const (
+	kindValue = "value"
+	kindMap   = "map"
+	kindList  = "list"
+	kindPanes = "window"
+	kindTimer = "timer"
+)
+
+// declaration is a declared state and its number in segments, which Open assigns.
+type declaration struct {
+	name, kind, keyCodec, valueCodec string
+	fingerprint                      uint64
+
+	id    uint16
+	state state
+}
+
+func (d *declaration) schema() *snapshotv1.StateSchema {
+	return &snapshotv1.StateSchema{
+		StateId: uint32(d.id), Name: d.name, Kind: d.kind, KeyCodec: d.keyCodec, ValueCodec: d.valueCodec,
+		SchemaFingerprint: d.fingerprint,
+	}
+}
+
+// filterLen returns the length of the part of a row's key that is in Bloom filters: all of it, but for maps without the map key.
+func (d *declaration) filterLen(row []byte) int {
+	if d.kind != kindMap {
+		return len(row)
+	}
+	n, err := codec.EscapedLen(row[segment.PrefixSize:])
+	if err != nil {
+		return len(row)
+	}
+	return segment.PrefixSize + n
+}
+
+// state is a declared state as the backend sees it. changes are read on another goroutine, everything else runs on the backend's.
+type state interface {
+	// restore reads what must be known at once of the restored segments.
+	restore() error
+	// freeze ends the current epoch.
+	freeze()
+	// changes returns what changed after epoch from.
+	changes(from uint64) changes
+	// release drops epochs that a completed checkpoint covers.
+	release()
+	// newBatch returns a batch for restored rows.
+	newBatch() batch
+	// loaded tells that every restored row is in memory.
+	loaded()
+	// bytes estimates the size in memory, given the mean size of an encoded row.
+	bytes(perRow int64) int64
+}
+
+// batch decodes restored rows on the loader's goroutine and adds them to the state on the backend's.
+type batch interface {
+	decode(row, value []byte) error
+	apply()
+}
+
+// changes are the rows of a state that a snapshot writes.
+type changes interface {
+	// collect gathers the versions, newest first, and returns their number.
+	collect() int
+	appendRow(dst []byte, i int) []byte
+	// tombstone reports whether version i says that there is no row, and whether the segments before it may hold one.
+	tombstone(i int) (dead, needed bool)
+	appendValue(dst []byte, i int) ([]byte, error)
+	// drops returns the namespaces that the segments before may hold and that are gone.
+	drops() []int64
+}
+
+// rowPrefix appends the start of the row of a key: the prefix, then the key's encoding.
+func (b *Backend[K]) rowPrefix(dst []byte, d *declaration, k K) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = b.key.Append(dst, k)
+	group := keygroup.Of(dst[start+segment.PrefixSize:], b.core.cfg.MaxParallelism)
+	segment.AppendPrefix(dst[:start], group, d.id)
+	return dst
+}
+
+// namespaceRow appends the row of a key in a namespace.
+func (b *Backend[K]) namespaceRow(dst []byte, d *declaration, namespace int64, k K) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = segment.AppendNamespace(dst, namespace)
+	dst = b.key.Append(dst, k)
+	group := keygroup.Of(dst[start+segment.PrefixSize+segment.NamespaceSize:], b.core.cfg.MaxParallelism)
+	segment.AppendPrefix(dst[:start], group, d.id)
+	return dst
+}
+
+// cutNamespaceRow decodes the namespace and the key of a row.
+func (b *Backend[K]) cutNamespaceRow(row []byte) (namespace int64, k K, err error) {
+	const start = segment.PrefixSize + segment.NamespaceSize
+	if len(row) < start {
+		return 0, k, fmt.Errorf("%w: row without a namespace", segment.ErrCorrupt)
+	}
+	k, err = b.key.Decode(row[start:])
+	return segment.Namespace(row), k, err
+}
+
+// newKeyTable returns a table of one row per key and declares its state.
+func newKeyTable[K comparable, V any](
+	b *Backend[K], d *declaration, encode func([]byte, V) ([]byte, error), decode func([]byte) (V, error),
+) table[K, V] {
+	return table[K, V]{
+		journal: journal[K, V]{core: b.core},
+		rows:    map[K]*entry[K, V]{},
+		appendRow: func(dst []byte, k K) []byte {
+			return b.rowPrefix(dst, d, k)
+		},
+		decodeRow: func(row []byte) (K, error) { return b.key.Decode(row[segment.PrefixSize:]) },
+		encode:    encode,
+		decode:    decode,
+	}
+}

@@ -1,0 +1,122 @@
+package statebackend
+
+import "unsafe"
+
+// table is rows of one key each, over the restored segments.
+type table[TK comparable, V any] struct {
+	journal[TK, V]
+	rows map[TK]*entry[TK, V]
+	live int
+	// appendRow appends a row's key in segments.
+	appendRow func(dst []byte, k TK) []byte
+	// decodeRow reads a row's key in segments.
+	decodeRow func(row []byte) (TK, error)
+	// encode and decode are for a row's value in segments.
+	encode func(dst []byte, v V) ([]byte, error)
+	decode func(value []byte) (V, error)
+}
+
+// get returns the version of k's row, nil when there is none. The version may be a tombstone.
+func (t *table[TK, V]) get(k TK) (*entry[TK, V], error) {
+	if e := t.rows[k]; e != nil || t.core.complete {
+		return e, nil
+	}
+	row := t.appendRow(t.core.scratch[:0], k)
+	t.core.scratch = row[:0]
+	value, ok, err := t.core.chain.lookup(row)
+	if err != nil || !ok {
+		return nil, err
+	}
+	v, err := t.decode(value)
+	if err != nil {
+		return nil, t.core.decodeError(row, err)
+	}
+	return t.insert(k, v), nil
+}
+
+// insert adds a row as it was restored.
+func (t *table[TK, V]) insert(k TK, v V) *entry[TK, V] {
+	e := &entry[TK, V]{key: k, value: v}
+	t.rows[k] = e
+	t.live++
+	return e
+}
+
+// edit returns the version of k's row to be changed, with whatever value it has; the caller sets the value whole. It does not read the
+// segments.
+func (t *table[TK, V]) edit(k TK) *entry[TK, V] {
+	e := t.rows[k]
+	if e == nil {
+		e = &entry[TK, V]{key: k, born: t.bornNow(k)}
+		t.add(e)
+		t.rows[k] = e
+		t.live++
+		return e
+	}
+	if e.epoch == t.core.epoch && !e.deleted {
+		return e
+	}
+	old := e
+	if old.deleted {
+		t.live++
+	}
+	if e = t.renew(old); e != old {
+		t.rows[k] = e
+	}
+	e.deleted = false
+	t.exhume(2, t.forget)
+	return e
+}
+
+// bornNow returns the epoch of birth of a row that is not in the table.
+func (t *table[TK, V]) bornNow(k TK) uint64 {
+	if t.core.complete || !t.mayBeRestored(k) {
+		return t.core.epoch
+	}
+	return 0
+}
+
+func (t *table[TK, V]) mayBeRestored(k TK) bool {
+	row := t.appendRow(t.core.scratch[:0], k)
+	t.core.scratch = row[:0]
+	return t.core.chain.mayContain(row)
+}
+
+// delete removes k's row.
+func (t *table[TK, V]) delete(k TK) {
+	e := t.rows[k]
+	switch {
+	case e == nil && (t.core.complete || !t.mayBeRestored(k)), e != nil && e.deleted:
+		return
+	case e == nil:
+		e = &entry[TK, V]{key: k}
+		t.rows[k] = e
+		t.add(e)
+	case e.epoch == t.core.epoch && e.born == t.core.epoch:
+		t.remove(e)
+		delete(t.rows, k)
+		t.live--
+		return
+	default:
+		t.live--
+		old := e
+		if e = t.renew(old); e != old {
+			t.rows[k] = e
+		}
+	}
+	var none V
+	e.value, e.deleted = none, true
+	t.bury(e)
+	t.exhume(2, t.forget)
+}
+
+// forget removes a tombstone from the table, unless the row has another version by now.
+func (t *table[TK, V]) forget(e *entry[TK, V]) {
+	if t.rows[e.key] == e {
+		delete(t.rows, e.key)
+	}
+}
+
+func (t *table[TK, V]) bytes(perRow int64) int64 {
+	return int64(t.live) * (perRow + int64(unsafe.Sizeof(entry[TK, V]{})))
+}

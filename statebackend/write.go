@@ -1,0 +1,189 @@
+package statebackend
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/statebackend/segment"
+)
+
+// write makes the segments of the snapshot and returns the whole list. Local files it leaves behind only in the store's hands.
+func (f *Frozen) write(ctx context.Context) (_ []*snapshotv1.Segment, err error) {
+	delta := f.newOutput()
+	defer func() { err = errors.Join(err, delta.discard()) }()
+	drops, err := f.writeDelta(ctx, delta)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := delta.finish(drops)
+	if err != nil {
+		return nil, err
+	}
+	from := f.core.limits.plan(f.segments, delta.bytes())
+	if f.full {
+		from = 0
+	}
+	switch {
+	case len(parts) == 0 && (from == len(f.segments) || len(f.segments) == 0):
+		return f.segments, nil
+	case from == len(f.segments):
+		// With nothing before it, a delta is a base.
+		return delta.upload(ctx, f.segments, from == 0)
+	}
+	merged := f.newOutput()
+	defer func() { err = errors.Join(err, merged.discard()) }()
+	drops, err = f.merge(ctx, merged, f.segments[from:], parts, from > 0)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := merged.finish(drops); err != nil {
+		return nil, err
+	}
+	return merged.upload(ctx, f.segments[:from], from == 0)
+}
+
+// rowRef is a changed row: version i of a state.
+type rowRef struct {
+	key   []byte
+	state int32
+	i     int32
+}
+
+// writeDelta writes the changed rows in order and returns the dropped namespaces.
+func (f *Frozen) writeDelta(ctx context.Context, out *output) (drops []segment.Drop, err error) {
+	refs, err := f.changedRows()
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(refs, func(a, b rowRef) int {
+		return cmp.Or(bytes.Compare(a.key, b.key), cmp.Compare(a.i, b.i)) // of one key the newest first
+	})
+	var value []byte
+	for n, ref := range refs {
+		if n > 0 && bytes.Equal(ref.key, refs[n-1].key) {
+			continue
+		}
+		if n%4096 == 0 && ctx.Err() != nil {
+			return nil, &StorageError{Op: "write state", Err: ctx.Err()}
+		}
+		ch := f.changes[ref.state]
+		dead, needed := ch.tombstone(int(ref.i))
+		if dead && !needed {
+			continue
+		}
+		value = value[:0]
+		if !dead {
+			if value, err = ch.appendValue(value, int(ref.i)); err != nil {
+				return nil, fmt.Errorf("state %q: encode a value: %w", f.core.states[ref.state].name, err)
+			}
+		}
+		if err := out.add(ref.key, value, dead); err != nil {
+			return nil, err
+		}
+		f.core.rows.Add(1)
+		f.core.rowBytes.Add(int64(len(ref.key) + len(value)))
+	}
+	for i, ch := range f.changes {
+		for _, namespace := range ch.drops() {
+			drops = append(drops, segment.Drop{State: f.core.states[i].id, Namespace: namespace})
+		}
+	}
+	return drops, nil
+}
+
+// changedRows returns every version with its row's key.
+func (f *Frozen) changedRows() ([]rowRef, error) {
+	total := 0
+	counts := make([]int, len(f.changes))
+	for s, ch := range f.changes {
+		counts[s] = ch.collect()
+		total += counts[s]
+	}
+	refs := make([]rowRef, 0, total)
+	var arena []byte
+	for s, ch := range f.changes {
+		for i := range counts[s] {
+			if cap(arena)-len(arena) < 1<<10 {
+				arena = make([]byte, 0, 1<<18)
+			}
+			start := len(arena)
+			arena = ch.appendRow(arena, i)
+			key := arena[start:len(arena):len(arena)]
+			if group := segment.Group(key); !f.core.cfg.KeyGroups.Contains(group) {
+				return nil, fmt.Errorf("state %q: %w: row %x is in key group %d, this subtask has %d to %d; is the key function deterministic?",
+					f.core.states[s].name, ErrForeignKey, key, group, f.core.cfg.KeyGroups.First, f.core.cfg.KeyGroups.Last)
+			}
+			refs = append(refs, rowRef{key: key, state: int32(s), i: int32(i)})
+		}
+	}
+	return refs, nil
+}
+
+// merge writes the rows of segments and of the delta's parts as one run. Without older segments before them, tombstones and drops have
+// nothing left to hide.
+func (f *Frozen) merge(
+	ctx context.Context, out *output, segments []*snapshotv1.Segment, parts []segment.Result, older bool,
+) (drops []segment.Drop, err error) {
+	sources, err := openSources(ctx, f.core.cfg.Segments, segments)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, closeSources(sources)) }()
+	for _, p := range parts {
+		s, err := openPart(p)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, segment.Source{Segment: s, Groups: f.core.cfg.KeyGroups})
+	}
+	m, err := segment.NewMerge(sources, older)
+	if err != nil {
+		return nil, &StorageError{Op: "merge state segments", Err: err}
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	n := 0
+	for m.Seek(segment.AppendPrefix(nil, f.core.cfg.KeyGroups.First, 0)); m.Valid(); m.Next() {
+		if n++; n%4096 == 0 && ctx.Err() != nil {
+			return nil, &StorageError{Op: "merge state segments", Err: ctx.Err()}
+		}
+		if f.core.byID[segment.State(m.Key())] == nil {
+			continue // dropped state
+		}
+		if err := out.add(m.Key(), m.Value(), m.Tombstone()); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.Err(); err != nil {
+		return nil, &StorageError{Op: "merge state segments", Err: err}
+	}
+	if older {
+		drops = unionOfDrops(sources)
+	}
+	return drops, nil
+}
+
+func openPart(p segment.Result) (*segment.Segment, error) {
+	if p.Path == "" {
+		return segment.OpenInline(p.Inline)
+	}
+	s, err := segment.Open(p.Path, p.Size)
+	if err != nil {
+		return nil, &StorageError{Op: "open state segment", Err: err}
+	}
+	return s, nil
+}
+
+func unionOfDrops(sources []segment.Source) (drops []segment.Drop) {
+	for _, s := range sources {
+		drops = append(drops, s.Segment.Drops()...)
+	}
+	slices.SortFunc(drops, func(a, b segment.Drop) int {
+		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	return slices.Compact(drops)
+}
