@@ -1,0 +1,279 @@
+package operator_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-stream/weir/codec"
+	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/internal/keygroup"
+	"github.com/weir-stream/weir/operator"
+)
+
+type record[T any] struct {
+	V  T
+	At int64
+}
+
+// gather takes records.
+type gather[T any] struct{ records []record[T] }
+
+func (g *gather[T]) Collect(v T, at int64) error {
+	g.records = append(g.records, record[T]{v, at})
+	return nil
+}
+
+// wire is a channel to a reader, over the wire form or not.
+type wire struct {
+	encoded bool
+	reader  operator.Reader
+	batches []int // their lengths
+	bytes   []int
+}
+
+func (w *wire) Send(b operator.Batch) error {
+	w.batches = append(w.batches, b.Len())
+	if !w.encoded {
+		return w.reader.Batch(b)
+	}
+	data, err := b.AppendEncoded([]byte("x"))
+	if err != nil {
+		return err
+	}
+	b.Release()
+	w.bytes = append(w.bytes, len(data)-1)
+	return w.reader.Encoded(data[1:])
+}
+
+func codecOf[T any](t require.TestingT) codec.Codec[T] {
+	c, err := codec.For[T]()
+	require.NoError(t, err)
+	return c
+}
+
+func keyCodecOf[K comparable](t require.TestingT) codec.Key[K] {
+	c, err := codec.ForKey[K]()
+	require.NoError(t, err)
+	return c
+}
+
+// rig is an edge with one producer and n consumers.
+type rig[T any] struct {
+	writer  operator.Writer
+	in      operator.Collector[T]
+	wires   []*wire
+	outputs []*gather[T]
+}
+
+func newRig[T any](t require.TestingT, e operator.EdgeType, n, subtask int, encoded bool) *rig[T] {
+	r := &rig[T]{}
+	cfg := operator.WriterConfig{Subtask: subtask, MaxParallelism: 128}
+	for range n {
+		g := &gather[T]{}
+		reader, err := e.NewReader(operator.Collector[T](g))
+		require.NoError(t, err)
+		w := &wire{encoded: encoded, reader: reader}
+		r.wires, r.outputs = append(r.wires, w), append(r.outputs, g)
+		cfg.Channels = append(cfg.Channels, w)
+	}
+	r.writer = e.NewWriter(cfg)
+	r.in = r.writer.Collector().(operator.Collector[T])
+	return r
+}
+
+func TestRecordsArriveAsTheyWereSent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		encoded := rapid.Bool().Draw(t, "encoded")
+		timestamp := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{operator.NoTimestamp, math.MaxInt64, 0, -1}))
+		r := newRig[string](t, operator.NewEdge(graph.Forward, codecOf[string](t)), 1, 0, encoded)
+		var want []record[string]
+		for range rapid.IntRange(0, 1200).Draw(t, "n") {
+			rec := record[string]{strings.Repeat("é", rapid.SampledFrom([]int{0, 1, 63, 64, 127, 128, 9000}).Draw(t, "size")), timestamp.Draw(t, "at")}
+			want = append(want, rec)
+			require.NoError(t, r.in.Collect(rec.V, rec.At))
+			if rapid.IntRange(0, 99).Draw(t, "flush") == 0 {
+				require.NoError(t, r.writer.Flush())
+			}
+		}
+		require.NoError(t, r.writer.Flush())
+		require.Empty(t, cmp.Diff(want, r.outputs[0].records))
+	})
+}
+
+func TestNilAndEmptyBytesStayApart(t *testing.T) {
+	r := newRig[*string](t, operator.NewEdge(graph.Forward, codecOf[*string](t)), 1, 0, true)
+	empty := ""
+	for _, v := range []*string{nil, &empty, nil} {
+		require.NoError(t, r.in.Collect(v, operator.NoTimestamp))
+	}
+	require.NoError(t, r.writer.Flush())
+	got := r.outputs[0].records
+	require.Len(t, got, 3)
+	require.Nil(t, got[0].V)
+	require.NotNil(t, got[1].V)
+	require.Empty(t, *got[1].V)
+	require.Nil(t, got[2].V)
+	require.Equal(t, operator.NoTimestamp, got[0].At)
+}
+
+func TestBatchesAreBounded(t *testing.T) {
+	small := newRig[int64](t, operator.NewEdge(graph.Forward, codecOf[int64](t)), 1, 0, true)
+	for i := range int64(operator.MaxBatchRecords*2 + 1) {
+		require.NoError(t, small.in.Collect(i, i))
+	}
+	require.Equal(t, []int{operator.MaxBatchRecords, operator.MaxBatchRecords}, small.wires[0].batches)
+
+	// The first batch keeps the bound too, before anything was learned.
+	large := newRig[string](t, operator.NewEdge(graph.Forward, codecOf[string](t)), 1, 0, true)
+	for range 100 {
+		require.NoError(t, large.in.Collect(strings.Repeat("x", 10_000), 0))
+	}
+	require.NotEmpty(t, large.wires[0].bytes)
+	for _, n := range large.wires[0].bytes {
+		require.LessOrEqual(t, n, operator.MaxBatchBytes)
+		require.Greater(t, n, operator.MaxBatchBytes/2)
+	}
+}
+
+func TestHashSendsAKeyToItsOwner(t *testing.T) {
+	type order struct {
+		User string
+		N    int
+	}
+	const consumers = 5
+	kc := keyCodecOf[string](t)
+	r := newRig[order](t, operator.NewHashEdge(codecOf[order](t), func(o order) string { return o.User }, kc), consumers, 0, true)
+	for i := range 1000 {
+		require.NoError(t, r.in.Collect(order{strings.Repeat("u", i%97), i}, 0))
+	}
+	require.NoError(t, r.writer.Flush())
+	total := 0
+	for subtask, out := range r.outputs {
+		total += len(out.records)
+		last := make(map[string]int)
+		for _, rec := range out.records {
+			group := keygroup.Of(kc.Append(nil, rec.V.User), 128)
+			require.True(t, keygroup.RangeOf(subtask, consumers, 128).Contains(group))
+			require.GreaterOrEqual(t, rec.V.N, last[rec.V.User], "records of a key keep their order")
+			last[rec.V.User] = rec.V.N
+		}
+	}
+	require.Equal(t, 1000, total)
+}
+
+func TestBroadcastReachesEveryConsumer(t *testing.T) {
+	r := newRig[int](t, operator.NewEdge(graph.Broadcast, codecOf[int](t)), 3, 0, false)
+	for i := range 1500 {
+		require.NoError(t, r.in.Collect(i, int64(i)))
+	}
+	require.NoError(t, r.writer.Flush())
+	for _, out := range r.outputs {
+		require.Len(t, out.records, 1500)
+		require.Equal(t, record[int]{1499, 1499}, out.records[1499])
+	}
+}
+
+func TestRebalanceTakesTurns(t *testing.T) {
+	r := newRig[int](t, operator.NewEdge(graph.Rebalance, codecOf[int](t)), 3, 4, false)
+	// Full batches and flushed ones both pass the turn on.
+	for i := range operator.MaxBatchRecords {
+		require.NoError(t, r.in.Collect(i, 0))
+	}
+	for i := range 5 {
+		require.NoError(t, r.in.Collect(i, 0))
+		require.NoError(t, r.writer.Flush())
+	}
+	require.Equal(t, []int{1, 1}, r.wires[0].batches)
+	require.Equal(t, []int{operator.MaxBatchRecords, 1}, r.wires[1].batches)
+	require.Equal(t, []int{1, 1}, r.wires[2].batches)
+}
+
+func TestWrongTypesAreRefused(t *testing.T) {
+	e := operator.NewEdge(graph.Forward, codecOf[int](t))
+	_, err := e.NewReader(operator.Collector[string](&gather[string]{}))
+	require.ErrorContains(t, err, "int")
+	_, err = operator.Fanout[int]([]any{&gather[string]{}})
+	require.Error(t, err)
+
+	other := newRig[string](t, operator.NewEdge(graph.Forward, codecOf[string](t)), 1, 0, false)
+	reader, err := e.NewReader(operator.Collector[int](&gather[int]{}))
+	require.NoError(t, err)
+	other.wires[0].reader = reader
+	require.NoError(t, other.in.Collect("x", 0))
+	require.ErrorIs(t, other.writer.Flush(), operator.ErrBatch)
+}
+
+func TestFanoutReachesAll(t *testing.T) {
+	a, b := &gather[int]{}, &gather[int]{}
+	both, err := operator.Fanout[int]([]any{a, b})
+	require.NoError(t, err)
+	require.NoError(t, both.Collect(1, 2))
+	require.Equal(t, a.records, b.records)
+	none, err := operator.Fanout[int](nil)
+	require.NoError(t, err)
+	require.NoError(t, none.Collect(1, 2))
+}
+
+func FuzzEncodedBatch(f *testing.F) {
+	r := newRig[string](f, operator.NewEdge(graph.Forward, codecOf[string](f)), 1, 0, false)
+	keep := &sampler{}
+	r.wires[0].reader = keep
+	for _, v := range []string{"", "a", strings.Repeat("b", 300)} {
+		require.NoError(f, r.in.Collect(v, int64(len(v))))
+	}
+	require.NoError(f, r.writer.Flush())
+	f.Add(keep.data)
+	f.Add(keep.data[:len(keep.data)/2])
+	f.Add([]byte{})
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g := &gather[string]{}
+		reader, err := operator.NewEdge(graph.Forward, codecOf[string](t)).NewReader(operator.Collector[string](g))
+		require.NoError(t, err)
+		if reader.Encoded(data) != nil {
+			return
+		}
+		// Whatever was read can be written and read again.
+		again := newRig[string](t, operator.NewEdge(graph.Forward, codecOf[string](t)), 1, 0, true)
+		for _, rec := range g.records {
+			require.NoError(t, again.in.Collect(rec.V, rec.At))
+		}
+		require.NoError(t, again.writer.Flush())
+		require.Equal(t, len(g.records), len(again.outputs[0].records))
+		for i, rec := range g.records {
+			require.Equal(t, rec, again.outputs[0].records[i])
+		}
+	})
+}
+
+// sampler keeps the wire form of a batch.
+type sampler struct{ data []byte }
+
+func (s *sampler) Batch(b operator.Batch) error {
+	var err error
+	s.data, err = b.AppendEncoded(nil)
+	return err
+}
+
+func (s *sampler) Encoded([]byte) error { return nil }
+
+func TestMalformedBatches(t *testing.T) {
+	e := operator.NewEdge(graph.Forward, codecOf[string](t))
+	reader, err := e.NewReader(operator.Collector[string](&gather[string]{}))
+	require.NoError(t, err)
+	for name, data := range map[string][]byte{
+		"nothing":           {},
+		"no timestamp":      {1},
+		"no length":         {1, 0},
+		"cut off":           {1, 0, 5, 'a'},
+		"bytes at the end":  {1, 0, 1, 'a', 0},
+		"huge record count": {0xff, 0xff, 0xff, 0xff, 0x0f},
+	} {
+		require.ErrorIs(t, reader.Encoded(data), operator.ErrBatch, name)
+	}
+}
