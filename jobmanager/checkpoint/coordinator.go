@@ -22,8 +22,7 @@ type Coordinator struct {
 	failures             int  // consecutive, counted ones
 	storageOnly          bool // all of them were trouble of storage
 
-	completed      uint64 // newest completed checkpoint of this attempt; 0 before the first
-	completedFinal bool   // it found all input ended
+	completed uint64 // newest completed checkpoint of this attempt; 0 before the first
 	// since is one more than the newest snapshot after which something changed, so that zero means no change.
 	since      uint64
 	force      bool            // a checkpoint is wanted although nothing changed
@@ -95,6 +94,8 @@ func (c *Coordinator) Handle(now time.Time, ev Event) []Effect {
 		c.ack(now, ev)
 	case Decline:
 		c.decline(now, ev)
+	case Interrupted:
+		c.interrupt(now, ev.Reason)
 	case MetadataWritten:
 		c.metadataWritten(now, ev)
 	case MetadataFailed:
@@ -141,11 +142,10 @@ func (c *Coordinator) advance(now time.Time) {
 	if c.phase == ended {
 		return
 	}
-	c.expire(now)
-	c.finishCommits(now)
-	if c.phase == ended {
+	if c.expire(now); c.phase == ended {
 		return
 	}
+	c.finishCommits()
 	c.commits.repeat(now, c.emit)
 	c.commits.settle(now, c.emit)
 	c.reserve()

@@ -25,6 +25,11 @@ type Decline struct {
 	Reason     string
 }
 
+// Interrupted tells that commands or acknowledgements may have been lost, since the conversation with a worker broke or was taken up
+// again. A checkpoint that still collects snapshots is given up without being counted as a failure, and what asked for it is done
+// by the next one.
+type Interrupted struct{ Reason string }
+
 // MetadataWritten answers [WriteMetadata]: the file is durable.
 type MetadataWritten struct {
 	Checkpoint uint64
@@ -94,6 +99,7 @@ type IDsReserved struct{ First, Limit uint64 }
 func (Tick) event()             {}
 func (Ack) event()              {}
 func (Decline) event()          {}
+func (Interrupted) event()      {}
 func (MetadataWritten) event()  {}
 func (MetadataFailed) event()   {}
 func (Decided) event()          {}

@@ -10,6 +10,7 @@ type stop struct {
 	requestID string
 	savepoint bool
 	taken     bool // its checkpoint has been triggered
+	paused    bool // some source may have seen a stop's barrier
 }
 
 // export is a completed checkpoint that becomes a savepoint when it is committed.
@@ -52,10 +53,20 @@ func (c *Coordinator) requestStop(now time.Time, ev RequestStop) {
 		return
 	}
 	c.stop = &stop{requestID: ev.RequestID, savepoint: ev.Savepoint}
-	if r := c.current; r != nil && r.stage == collecting {
-		c.savepoints = append(r.savepoints, c.savepoints...)
-		c.drop(now, "a stop was requested")
+	c.interrupt(now, "a stop was requested")
+}
+
+// interrupt gives up a checkpoint that still collects snapshots, and keeps the requests for the next one.
+func (c *Coordinator) interrupt(now time.Time, reason string) {
+	r := c.current
+	if r == nil || r.stage != collecting {
+		return
 	}
+	c.savepoints = append(r.savepoints, c.savepoints...)
+	if r.stop {
+		c.stop.taken = false
+	}
+	c.drop(now, reason)
 }
 
 func (c *Coordinator) cancelStop(now time.Time) {
@@ -75,7 +86,7 @@ func (c *Coordinator) cancelStop(now time.Time) {
 		}
 	}
 	c.stop = nil
-	if !s.taken {
+	if !s.paused {
 		return
 	}
 	c.emit(Resume{})
@@ -89,12 +100,10 @@ func (c *Coordinator) cancelStop(now time.Time) {
 		kept = append(kept, x)
 	}
 	c.exports = kept
-	// The input may have ended before the stop, whose checkpoint then did not finish the job.
-	c.force = c.force || c.completedFinal
 }
 
 // finishCommits goes on with whatever waited for a commit to be acknowledged everywhere.
-func (c *Coordinator) finishCommits(now time.Time) {
+func (c *Coordinator) finishCommits() {
 	acked := c.commits.everywhere()
 	waiting := c.exports[:0]
 	for _, x := range c.exports {

@@ -31,6 +31,7 @@ type run struct {
 	handles    map[TaskID]*snapshotv1.TaskHandle
 	delta      uint64
 	proposal   *raftv1.CompletedCheckpoint
+	target     jobv1.JobState
 	unknown    bool // the log could not tell yet
 }
 
@@ -54,7 +55,7 @@ func (c *Coordinator) trigger(now time.Time) {
 	c.force, c.urgent = false, false
 	c.lastTrigger = now
 	if c.stop != nil {
-		c.stop.taken = true
+		c.stop.taken, c.stop.paused = true, true
 		r.stop = true
 	}
 	c.current = r
@@ -191,7 +192,8 @@ func (c *Coordinator) metadataWritten(now time.Time, ev MetadataWritten) {
 		// A savepoint must outlive retention until it has been copied.
 		Pinned: len(r.savepoints) > 0 || r.stop && c.stop.savepoint,
 	}
-	c.emit(Propose{Completed: r.proposal, Target: c.target(r)})
+	r.target = c.target(r)
+	c.emit(Propose{Completed: r.proposal, Target: r.target})
 }
 
 // target: what the user asked for goes before what the input did. A stop with savepoint ends the job only after the export.
@@ -228,13 +230,12 @@ func (c *Coordinator) complete(now time.Time) {
 	c.current = nil
 	c.lastEnd = now
 	c.failures = 0
-	c.completed, c.completedFinal = r.id, r.proposal.GetFinal()
+	c.completed = r.id
 	c.cfg.Full = false
 	c.history.add(c.describe(r, now, StateCompleted))
-	ends := c.target(r) != jobv1.JobState_JOB_STATE_UNSPECIFIED
-	if len(c.sources) > 0 && len(c.inputEnded) == len(c.sources) && !c.completedFinal {
-		c.force = true
-	}
+	ends := r.target != jobv1.JobState_JOB_STATE_UNSPECIFIED
+	// Once the input has ended, a checkpoint that does not end the job is followed by one that does.
+	c.force = c.force || r.proposal.GetFinal() || len(c.sources) > 0 && len(c.inputEnded) == len(c.sources)
 	if names := c.files.completed(r.id, c.cfg.Retained, c.handles(r)); len(names) > 0 {
 		c.emit(Discard{Files: names})
 	}
@@ -276,12 +277,13 @@ func (c *Coordinator) fail(now time.Time, f failure) {
 	}
 	c.storageOnly = f.storage && (c.failures == 0 || c.storageOnly)
 	c.failures++
-	if c.failures <= c.cfg.ToleratedFailures {
+	tolerated := max(0, c.cfg.ToleratedFailures)
+	if c.failures <= tolerated {
 		return
 	}
 	reason := fmt.Sprintf("checkpoint %d: %s", r.id, f.reason)
 	if c.failures > 1 {
-		reason = fmt.Sprintf("%d checkpoints failed in a row, %d are tolerated; the last one, %s", c.failures, max(0, c.cfg.ToleratedFailures), reason)
+		reason = fmt.Sprintf("%d checkpoints failed in a row, %d are tolerated; the last one was %s", c.failures, tolerated, reason)
 	}
 	c.emit(FailAttempt{Reason: reason, Storage: c.storageOnly})
 	c.end(now, reason)
