@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/weir-stream/weir/internal/localcluster"
@@ -27,7 +26,6 @@ type Options struct {
 	// Progress takes the live account; nil for none. Live rewrites one line, as a terminal can.
 	Progress io.Writer
 	Live     bool
-	Logger   *slog.Logger
 }
 
 // Bounds of a run that a person waits for.

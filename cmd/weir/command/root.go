@@ -81,7 +81,7 @@ Jobs are Go programs built with the weir SDK; weir submit sends them to a cluste
 	}
 	add("jobs", app.submit(), app.list(), app.show(), app.cancel(), app.stop(), app.savepoint(), app.checkpoints(), app.logs())
 	add("cluster", app.jobManager(), app.taskManager(), app.members(), app.config())
-	root.AddCommand(app.version())
+	root.AddCommand(app.version(), app.demo(), app.demoJob())
 	return root
 }
 

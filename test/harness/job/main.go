@@ -1,0 +1,194 @@
+// Command job holds the jobs of the end-to-end tests.
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weir-stream/weir/internal/orders"
+	"github.com/weir-stream/weir/sinks"
+	kafkasink "github.com/weir-stream/weir/sinks/kafka"
+	"github.com/weir-stream/weir/sinks/kafka/confluent"
+	kafkasource "github.com/weir-stream/weir/sources/kafka"
+	"github.com/weir-stream/weir/stream"
+)
+
+func main() { stream.Main(job) }
+
+// options are the flags of the job.
+type options struct {
+	shape, brokers, in, out, client, prefix, policy, deadLetters, start string
+
+	txnTimeout, discovery         time.Duration
+	skipLost                      bool
+	maxRecordBytes, fetchBytes    int
+	sourceParallelism, maxRestart int
+
+	checkpoints stream.CheckpointConfig
+}
+
+func parse() (options, error) {
+	o := options{checkpoints: stream.DefaultCheckpoints()}
+	f := flag.NewFlagSet("job", flag.ContinueOnError)
+	f.StringVar(&o.shape, "shape", "orders", "orders, pass, keyed, count, boom, badplan")
+	f.StringVar(&o.brokers, "brokers", "", "bootstrap servers")
+	f.StringVar(&o.in, "in", "", "input topic")
+	f.StringVar(&o.out, "out", "", "output topic")
+	f.StringVar(&o.client, "client", "franz", "franz or confluent")
+	f.StringVar(&o.prefix, "prefix", "weir", "prefix of transactional ids")
+	f.StringVar(&o.policy, "policy", "fail", "for malformed records: fail, skip, dead-letter")
+	f.StringVar(&o.deadLetters, "dead-letters", "", "topic of dead letters")
+	f.StringVar(&o.start, "start", "earliest", "earliest or latest")
+	f.DurationVar(&o.txnTimeout, "transaction-timeout", 0, "0 takes the broker's limit")
+	f.DurationVar(&o.discovery, "discovery", 0, "0 takes the default")
+	f.BoolVar(&o.skipLost, "skip-lost", false, "go on where records were deleted")
+	f.IntVar(&o.maxRecordBytes, "max-record-bytes", 0, "0 takes the topic's")
+	f.IntVar(&o.fetchBytes, "fetch-bytes", 0, "per partition; 0 takes the default")
+	f.IntVar(&o.sourceParallelism, "source-parallelism", 0, "0 takes the job's")
+	f.IntVar(&o.maxRestart, "max-restarts", -1, "-1 takes the default")
+	f.DurationVar(&o.checkpoints.Interval, "interval", o.checkpoints.Interval, "checkpoint interval")
+	f.DurationVar(&o.checkpoints.Timeout, "checkpoint-timeout", o.checkpoints.Timeout, "checkpoint timeout")
+	f.IntVar(&o.checkpoints.ToleratedFailures, "tolerated-failures", o.checkpoints.ToleratedFailures, "tolerated checkpoint failures")
+	f.DurationVar(&o.checkpoints.RecoveryBudget, "recovery-budget", o.checkpoints.RecoveryBudget, "recovery budget")
+	return o, f.Parse(os.Args[1:])
+}
+
+func job(env *stream.Env) error {
+	o, err := parse()
+	if err != nil {
+		return err
+	}
+	env.SetCheckpoints(o.checkpoints)
+	if o.maxRestart >= 0 {
+		restarts := stream.DefaultRestarts()
+		restarts.MaxRestarts = o.maxRestart
+		env.SetRestartPolicy(restarts)
+	}
+	switch o.shape {
+	case "orders":
+		orders.Describe(env, orders.Topics{Brokers: strings.Split(o.brokers, ","), Orders: o.in, Totals: o.out}, o.sink()...)
+	case "pass":
+		stream.To(o.from(env), "out", o.to())
+	case "keyed":
+		byKey := stream.KeyBy(o.from(env), keyOf)
+		out := stream.Process(byKey, func(*stream.States[string]) stream.Handler[string, message, message] {
+			return stream.Handler[string, message, message]{
+				Record: func(ctx *stream.Context[string, message], m message) error { return ctx.Emit(m) },
+			}
+		}).Named("pass")
+		stream.To(out, "out", o.to())
+	case "count":
+		stream.To(count(o.from(env)), "out", o.to())
+	case "boom":
+		in := stream.Map(o.from(env), func(m message) message {
+			if strings.Contains(string(m.Value), "boom") {
+				fmt.Fprintln(os.Stderr, "about to go off")
+				panic("boom: " + string(m.Value))
+			}
+			return m
+		}).Named("fuse")
+		stream.To(in, "out", o.to())
+	case "badplan":
+		in := o.from(env)
+		stream.To(in, "twin", o.to())
+		stream.To(in, "twin", o.to())
+		stream.To(in, "impossible", kafkasink.New("", "", func(message) (kafkasink.Record, error) { return kafkasink.Record{}, nil }))
+	default:
+		return fmt.Errorf("unknown shape %q", o.shape)
+	}
+	return nil
+}
+
+// message is a Kafka record as it came; a nil key or value is null.
+type message struct {
+	Key, Value []byte
+	Headers    []kafkasource.Header
+	At         time.Time
+}
+
+func (o options) from(env *stream.Env) *stream.Stream[message] {
+	var opts []kafkasource.Option
+	switch o.policy {
+	case "skip":
+		opts = append(opts, kafkasource.SkipMalformed())
+	case "dead-letter":
+		opts = append(opts, kafkasource.DeadLetterTopic(o.deadLetters))
+	}
+	if o.start == "latest" {
+		opts = append(opts, kafkasource.StartLatest())
+	}
+	if o.discovery > 0 {
+		opts = append(opts, kafkasource.Discovery(o.discovery))
+	}
+	if o.skipLost {
+		opts = append(opts, kafkasource.SkipLostRecords())
+	}
+	if o.fetchBytes > 0 {
+		opts = append(opts, kafkasource.FetchBytes(64<<20, o.fetchBytes))
+	}
+	in := stream.From(env, "in", kafkasource.New(o.brokers, o.in, func(r kafkasource.Record) (message, error) {
+		if string(r.Value) == "malformed" {
+			return message{}, errors.New("value is malformed")
+		}
+		return message{Key: r.Key, Value: r.Value, Headers: r.Headers, At: r.Timestamp}, nil
+	}, opts...))
+	if o.sourceParallelism > 0 {
+		in = in.Parallelism(o.sourceParallelism)
+	}
+	return in
+}
+
+func (o options) sink() []kafkasink.Option {
+	opts := []kafkasink.Option{kafkasink.TransactionalIDPrefix(o.prefix)}
+	if o.client == "confluent" {
+		opts = append(opts, kafkasink.Client(confluent.New(nil)))
+	}
+	if o.txnTimeout != 0 {
+		opts = append(opts, kafkasink.TransactionTimeout(o.txnTimeout))
+	}
+	if o.maxRecordBytes > 0 {
+		opts = append(opts, kafkasink.MaxRecordBytes(o.maxRecordBytes))
+	}
+	if o.deadLetters != "" {
+		opts = append(opts, kafkasink.DeadLetterTopic(o.deadLetters))
+	}
+	return opts
+}
+
+func keyOf(m message) string { return string(m.Key) }
+
+// count emits the running count of each key as eight big-endian bytes.
+func count(in *stream.Stream[message]) *stream.Stream[message] {
+	return stream.Process(stream.KeyBy(in, keyOf), func(s *stream.States[string]) stream.Handler[string, message, message] {
+		counts := stream.ValueOf[uint64](s, "count")
+		return stream.Handler[string, message, message]{
+			Record: func(ctx *stream.Context[string, message], m message) error {
+				if m.Value == nil { // a tombstone deletes
+					if err := counts.Delete(); err != nil {
+						return err
+					}
+					return ctx.Emit(message{Key: m.Key, At: m.At})
+				}
+				n, _, err := counts.Get()
+				if err != nil {
+					return err
+				}
+				if err := counts.Put(n + 1); err != nil {
+					return err
+				}
+				return ctx.Emit(message{Key: m.Key, Value: binary.BigEndian.AppendUint64(nil, n+1), At: m.At})
+			},
+		}
+	}).Named("count")
+}
+
+func (o options) to() sinks.Sink[message] {
+	return kafkasink.New(o.brokers, o.out, func(m message) (kafkasink.Record, error) {
+		return kafkasink.Record{Key: m.Key, Value: m.Value, Headers: m.Headers, Timestamp: m.At}, nil
+	}, o.sink()...)
+}
