@@ -171,3 +171,9 @@ func enquire(to string) (enquiryAnswer, error) {
 	}
 	return a, nil
 }
+
+// Reachable reports whether the member with this id answers at an address within a few seconds.
+func Reachable(id, at string) bool {
+	a, err := enquire(at)
+	return err == nil && a.ID == id
+}

@@ -1,0 +1,134 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/jobmanager/registry"
+)
+
+// live finds a job for a request that changes it.
+func (s *Services) live(job, requestID string) (*Leader, *raftv1.JobRecord, error) {
+	l, err := s.cluster.Leader()
+	if err != nil {
+		return nil, nil, err
+	}
+	if requestID == "" {
+		return nil, nil, invalid("the request needs a request id")
+	}
+	rec, err := find(l.Log.View(), job)
+	return l, rec, err
+}
+
+func ended(rec *raftv1.JobRecord) error {
+	state := strings.ToLower(strings.TrimPrefix(rec.GetState().String(), "JOB_STATE_"))
+	return fmt.Errorf("%w: job %s (%s) is %s", grpcerr.ErrJobEnded, rec.GetName(), rec.GetId(), state)
+}
+
+// CancelJob implements jobv1.JobServiceServer. It answers when the job is bound to end; a cancelled job may be cancelled again.
+func (s *Services) CancelJob(ctx context.Context, req *jobv1.CancelJobRequest) (*jobv1.CancelJobResponse, error) {
+	l, rec, err := s.live(req.GetJob(), req.GetRequestId())
+	if err != nil {
+		return nil, err
+	}
+	resp := &jobv1.CancelJobResponse{JobId: rec.GetId()}
+	canceled := jobv1.JobState_JOB_STATE_CANCELED
+	if rec.GetState() == canceled || rec.GetTarget() == canceled && rec.GetState() == jobv1.JobState_JOB_STATE_SETTLING {
+		return resp, nil
+	}
+	if fsm.Terminal(rec.GetState()) {
+		return nil, ended(rec)
+	}
+	if err := l.Jobs.Cancel(ctx, rec.GetId(), req.GetRequestId()); err != nil {
+		return nil, mapped(err)
+	}
+	return resp, nil
+}
+
+// StopJob implements jobv1.JobServiceServer. It answers when the last checkpoint, and savepoint, is complete, or when the stop has
+// failed and the job goes on.
+func (s *Services) StopJob(ctx context.Context, req *jobv1.StopJobRequest) (*jobv1.StopJobResponse, error) {
+	l, rec, err := s.live(req.GetJob(), req.GetRequestId())
+	if err != nil {
+		return nil, err
+	}
+	resp := &jobv1.StopJobResponse{JobId: rec.GetId()}
+	if fsm.Terminal(rec.GetState()) {
+		if rec.GetState() == jobv1.JobState_JOB_STATE_STOPPED && rec.GetStopRequestId() == req.GetRequestId() {
+			return resp, nil
+		}
+		return nil, ended(rec)
+	}
+	if !rec.GetGraph().GetCheckpoints().GetEnabled() {
+		return nil, invalid("job %s takes no checkpoints, so it cannot be stopped with one; cancel it", rec.GetName())
+	}
+	if err := s.checkDir(ctx, req.GetSavepointDir()); err != nil {
+		return nil, err
+	}
+	if err := l.Jobs.Stop(ctx, rec.GetId(), req.GetRequestId(), req.GetSavepointDir()); err != nil {
+		return nil, mapped(err)
+	}
+	return resp, nil
+}
+
+// CreateSavepoint implements jobv1.JobServiceServer. It answers when the export is complete.
+func (s *Services) CreateSavepoint(ctx context.Context, req *jobv1.CreateSavepointRequest) (*jobv1.CreateSavepointResponse, error) {
+	l, rec, err := s.live(req.GetJob(), req.GetRequestId())
+	if err != nil {
+		return nil, err
+	}
+	for _, sp := range rec.GetSavepoints() {
+		if sp.GetRequestId() == req.GetRequestId() && sp.GetError() == "" {
+			return &jobv1.CreateSavepointResponse{Path: sp.GetPath(), Checkpoint: sp.GetCheckpoint()}, nil
+		}
+	}
+	if fsm.Terminal(rec.GetState()) {
+		return nil, ended(rec)
+	}
+	if err := s.checkDir(ctx, req.GetDir()); err != nil {
+		return nil, err
+	}
+	path, id, err := l.Jobs.Savepoint(ctx, rec.GetId(), req.GetRequestId(), req.GetDir())
+	if err != nil {
+		return nil, mapped(err)
+	}
+	return &jobv1.CreateSavepointResponse{Path: path, Checkpoint: id}, nil
+}
+
+// checkDir refuses a savepoint directory before the job is disturbed.
+func (s *Services) checkDir(ctx context.Context, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	b, err := s.open(ctx, dir)
+	if err != nil {
+		return invalid("savepoint directory: %v", err)
+	}
+	return b.Close()
+}
+
+// ReadLogs implements jobv1.JobServiceServer.
+func (s *Services) ReadLogs(req *jobv1.ReadLogsRequest, stream jobv1.JobService_ReadLogsServer) error {
+	l, err := s.cluster.Leader()
+	if err != nil {
+		return err
+	}
+	rec, err := find(l.Log.View(), req.GetJob())
+	if err != nil {
+		return err
+	}
+	err = l.Registry.ReadLogs(stream.Context(), rec.GetId(), req.GetAttempt(), req.GetTailLines(), func(tm registry.TaskManager, c *clusterv1.LogChunk) error {
+		return stream.Send(&jobv1.ReadLogsResponse{TaskmanagerId: tm.ID, Attempt: c.GetAttempt(), Chunk: c.GetChunk()})
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,221 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/version"
+	"github.com/weir-stream/weir/jobmanager/driver"
+	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/statebackend/blob"
+)
+
+// planTimeout bounds the run of the binary in plan mode, the fetch of the binary by the TaskManager included.
+const planTimeout = 2 * time.Minute
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{grpcerr.ErrInvalid}, args...)...)
+}
+
+// SubmitJob implements jobv1.JobServiceServer. A request id that is known gives the job of the first time.
+func (s *Services) SubmitJob(ctx context.Context, req *jobv1.SubmitJobRequest) (*jobv1.SubmitJobResponse, error) {
+	l, err := s.cluster.Leader()
+	if err != nil {
+		return nil, err
+	}
+	if req.GetRequestId() == "" {
+		return nil, invalid("a submit needs a request id")
+	}
+	if rec, ok := l.Log.View().ByRequest(req.GetRequestId()); ok {
+		l.Jobs.Add(rec)
+		return &jobv1.SubmitJobResponse{JobId: rec.GetId()}, nil
+	}
+	if rec, ok := l.Log.View().Live(req.GetName()); ok && req.GetName() != "" {
+		return nil, nameTaken(rec)
+	}
+	graph, err := s.plan(ctx, l, req)
+	if err != nil {
+		return nil, err
+	}
+	from, err := s.restorePoint(ctx, l, req.GetFrom(), graph)
+	if err != nil {
+		return nil, err
+	}
+	if from != nil {
+		from.AllowDroppedState = req.GetAllowDroppedState()
+	}
+	name := req.GetName()
+	if name == "" {
+		name = graph.GetName()
+	}
+	res, err := l.Log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_CreateJob{CreateJob: &raftv1.CreateJob{Job: &raftv1.JobRecord{
+		Id: strings.ToLower(ulid.Make().String()), RequestId: req.GetRequestId(), Name: name, Graph: graph,
+		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(),
+		AllowDroppedState: req.GetAllowDroppedState(), From: from, CreatedAtMs: time.Now().UnixMilli(),
+	}}}})
+	if err != nil {
+		return nil, mapped(err)
+	}
+	if res.Err != nil {
+		if errors.Is(res.Err, fsm.ErrNameTaken) {
+			return nil, nameTaken(res.Job)
+		}
+		return nil, mapped(res.Err)
+	}
+	if !fsm.Terminal(res.Job.GetState()) {
+		l.Jobs.Add(res.Job)
+	}
+	s.logger.Info("job submitted", "job", res.Job.GetId(), "name", res.Job.GetName(), "repeated", res.Repeated)
+	return &jobv1.SubmitJobResponse{JobId: res.Job.GetId()}, nil
+}
+
+func nameTaken(rec *raftv1.JobRecord) error {
+	return fmt.Errorf("%w: %q is job %s; choose another name or cancel that one", grpcerr.ErrNameTaken, rec.GetName(), rec.GetId())
+}
+
+// plan lets a TaskManager run the binary in plan mode, and checks the graph that comes out.
+func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequest) (*jobv1.Graph, error) {
+	if !sha256Pattern.MatchString(req.GetArtifactSha256()) {
+		return nil, invalid("the job binary is named by its SHA-256 in lower-case hex, not %q", req.GetArtifactSha256())
+	}
+	there, err := s.exists(ctx, artifactName(l.ClusterID, req.GetArtifactSha256()))
+	if err != nil {
+		return nil, err
+	}
+	if !there {
+		return nil, fmt.Errorf("%w: upload %s first", grpcerr.ErrArtifactNotFound, req.GetArtifactSha256())
+	}
+	ctx, cancel := context.WithTimeout(ctx, planTimeout)
+	defer cancel()
+	result, err := l.Registry.Plan(ctx, &clusterv1.PlanJob{
+		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(), Name: req.GetName(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := version.Common(result.GetProtocolMin(), result.GetProtocolMax()); !ok {
+		return nil, invalid("the job binary speaks protocol %d to %d, this cluster (version %s) speaks %d to %d; build the job with a matching version of the SDK",
+			result.GetProtocolMin(), result.GetProtocolMax(), version.Version, version.ProtocolMin, version.ProtocolMax)
+	}
+	if errs := result.GetErrors(); len(errs) > 0 {
+		return nil, invalid("the job has %d errors:\n  %s", len(errs), strings.Join(errs, "\n  "))
+	}
+	return result.GetGraph(), checkGraph(result.GetGraph(), req.GetName())
+}
+
+func checkGraph(g *jobv1.Graph, name string) error {
+	switch {
+	case len(g.GetVertices()) == 0:
+		return invalid("the job has no operators")
+	case g.GetName() == "" && name == "":
+		return invalid("the job has no name; give it one with --name")
+	}
+	for _, v := range g.GetVertices() {
+		if v.GetParallelism() == 0 || v.GetParallelism() > g.GetMaxParallelism() {
+			return invalid("vertex %s has parallelism %d, which is not between 1 and the job's maximum parallelism %d",
+				v.GetId(), v.GetParallelism(), g.GetMaxParallelism())
+		}
+	}
+	return nil
+}
+
+// restorePoint turns the from of a submit into what the first attempt restores: a savepoint's directory or JOB@CHECKPOINT.
+func (s *Services) restorePoint(ctx context.Context, l *Leader, from string, g *jobv1.Graph) (*workerv1.RestorePoint, error) {
+	if from == "" {
+		return nil, nil
+	}
+	point, name := &workerv1.RestorePoint{Settled: true, Savepoint: true}, ""
+	if strings.Contains(from, "://") {
+		name = strings.TrimSuffix(strings.TrimSuffix(from, "/"), "/metadata") + "/metadata"
+	} else {
+		cp, err := checkpointOf(l.Log.View(), from)
+		if err != nil {
+			return nil, err
+		}
+		name = cp.GetMetadata().GetName()
+		point.Savepoint, point.Settled = false, cp.GetSettled()
+	}
+	md, segment, err := driver.ReadMetadata(ctx, s.bucket, s.open, name)
+	switch {
+	case errors.Is(err, blob.ErrNotExist):
+		return nil, invalid("there is no savepoint at %s", from)
+	case err != nil:
+		return nil, invalid("%s cannot be restored: %v", from, err)
+	}
+	if point.Savepoint && !md.GetSavepoint() {
+		return nil, invalid("%s is a checkpoint's file and no savepoint; name it as JOB@%d", from, md.GetCheckpoint())
+	}
+	if md.GetMaxParallelism() != g.GetMaxParallelism() {
+		return nil, invalid("%s was written with a maximum parallelism of %d, the job has %d; they must be equal, because keys are filed by it",
+			from, md.GetMaxParallelism(), g.GetMaxParallelism())
+	}
+	point.Metadata, point.Checkpoint = segment, md.GetCheckpoint()
+	return point, nil
+}
+
+// checkpointOf finds JOB@CHECKPOINT; without a number, or with "last", it is the last one.
+func checkpointOf(v fsm.View, from string) (*raftv1.CompletedCheckpoint, error) {
+	job, number, ok := strings.Cut(from, "@")
+	if !ok {
+		return nil, invalid("%q is neither the URL of a savepoint nor JOB@CHECKPOINT", from)
+	}
+	rec, err := find(v, job)
+	if err != nil {
+		return nil, err
+	}
+	if !fsm.Terminal(rec.GetState()) {
+		return nil, invalid("job %s (%s) has not ended; stop it first, or take a savepoint and start from that", rec.GetName(), rec.GetId())
+	}
+	if number == "" || number == "last" {
+		if cp, ok := fsm.LastCheckpoint(rec); ok {
+			return cp, nil
+		}
+		return nil, invalid("job %s (%s) has kept no checkpoint", rec.GetName(), rec.GetId())
+	}
+	id, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return nil, invalid("%q is no checkpoint number", number)
+	}
+	var kept []string
+	for _, cp := range rec.GetCheckpoints() {
+		if cp.GetId() == id {
+			return cp, nil
+		}
+		kept = append(kept, strconv.FormatUint(cp.GetId(), 10))
+	}
+	if len(kept) == 0 {
+		kept = []string{"none"}
+	}
+	return nil, invalid("job %s (%s) has not kept checkpoint %d; kept: %s", rec.GetName(), rec.GetId(), id, strings.Join(kept, ", "))
+}
+
+// find finds a job by id, by the name of a live job, or else by the name of the newest ended one.
+func find(v fsm.View, job string) (*raftv1.JobRecord, error) {
+	if rec, ok := v.Job(strings.ToLower(job)); ok {
+		return rec, nil
+	}
+	if rec, ok := v.Live(job); ok {
+		return rec, nil
+	}
+	var newest *raftv1.JobRecord
+	for _, rec := range v.Jobs() {
+		if rec.GetName() == job {
+			newest = rec
+		}
+	}
+	if newest == nil {
+		return nil, fmt.Errorf("%w: %q; list the jobs with: weir list --all", grpcerr.ErrJobNotFound, job)
+	}
+	return newest, nil
+}

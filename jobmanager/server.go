@@ -1,0 +1,275 @@
+package jobmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/weir-stream/weir/internal/adminhttp"
+	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/version"
+	"github.com/weir-stream/weir/jobmanager/driver"
+	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/jobmanager/raftnode"
+	"github.com/weir-stream/weir/jobmanager/rpc"
+	"github.com/weir-stream/weir/statebackend/blob"
+)
+
+const (
+	// maxMessage bounds one gRPC message, in bytes. Larger things travel by reference or in chunks.
+	maxMessage = 64 << 20
+	// transferTimeout bounds the hand-over of the leadership at shutdown.
+	transferTimeout = 2 * time.Second
+)
+
+// Server is a running JobManager.
+type Server struct {
+	cfg       Config
+	logger    *slog.Logger
+	machine   *fsm.Machine
+	node      *raftnode.Node
+	bucket    blob.Bucket
+	listener  net.Listener
+	advertise string
+	grpc      *grpc.Server
+	admin     *adminhttp.Server
+	jobs      *driver.Metrics
+
+	leader    atomic.Pointer[rpc.Leader]
+	leaderErr atomic.Pointer[string] // why a leader does not serve yet
+	stopping  atomic.Bool
+	served    chan error // the end of the gRPC server
+}
+
+var _ rpc.Cluster = (*Server)(nil)
+
+// Start opens the data directory and the listeners of a JobManager. Its Run must be called.
+func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, logger: logger.With("member", cfg.ID), machine: fsm.NewMachine(), served: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			s.close(context.Background())
+		}
+	}()
+	members := make([]raftnode.Member, 0, len(cfg.Members))
+	for _, m := range cfg.Members {
+		members = append(members, raftnode.Member{ID: m.ID, Address: m.RaftAddress})
+	}
+	if s.bucket, err = blob.OpenURL(context.Background(), cfg.Storage); err != nil {
+		return nil, err
+	}
+	if s.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
+		return nil, fmt.Errorf("gRPC listener: %w", err)
+	}
+	s.advertise = cfg.Advertise
+	if s.advertise == "" {
+		s.advertise = s.listener.Addr().String()
+	}
+	s.node, err = raftnode.Open(raftnode.Config{
+		ID: cfg.ID, Dir: cfg.DataDir, Listen: cfg.RaftListen, Advertise: cfg.raftAdvertise(), Members: members,
+		Heartbeat: cfg.RaftHeartbeat, Election: cfg.RaftElection, Logger: s.logger,
+	}, s.machine)
+	if err != nil {
+		return nil, err
+	}
+	reg := prometheus.NewRegistry()
+	s.jobs = driver.NewMetrics(reg)
+	s.registerMetrics(reg)
+	if cfg.Admin != "" {
+		s.admin, err = adminhttp.Start(adminhttp.Config{Listen: cfg.Admin, Metrics: reg, Ready: s.ready, Logger: s.logger})
+		if err != nil {
+			return nil, err
+		}
+	}
+	s.grpc = grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.ChainUnaryInterceptor(grpcerr.UnaryServerInterceptor),
+		grpc.ChainStreamInterceptor(grpcerr.StreamServerInterceptor),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+	)
+	rpc.New(s, s.bucket, blob.OpenURL, s.logger).Register(s.grpc)
+	go func() { s.served <- s.grpc.Serve(s.listener) }()
+	s.logger.Info("jobmanager started", "version", version.Version, "address", s.advertise, "raft_address", s.node.Address(),
+		"storage", s.bucket.URL())
+	return s, nil
+}
+
+// Run serves until ctx ends or something makes it give up, and then shuts down.
+func (s *Server) Run(ctx context.Context) error {
+	leading, stopLeading := context.WithCancel(context.Background())
+	leadDone := make(chan struct{})
+	go func() {
+		defer close(leadDone)
+		s.lead(leading)
+	}()
+	var cause error
+	select {
+	case <-ctx.Done():
+	case cause = <-s.node.Fatal():
+		// The library's main loop is stuck in the write, and nothing that waits for it would come back.
+		s.logger.Error("jobmanager gives up", "error", cause)
+		stopLeading()
+		return cause
+	case err := <-s.served:
+		s.served <- err
+		cause = fmt.Errorf("gRPC server ended: %w", err)
+	}
+	s.stopping.Store(true)
+	s.logger.Info("jobmanager shuts down")
+	deadline, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout)
+	defer cancel()
+	if s.node.IsLeader() && len(s.cfg.Members) > 1 {
+		transfer, cancel := context.WithTimeout(deadline, transferTimeout)
+		if err := s.node.TransferLeadership(transfer); err != nil {
+			s.logger.Info("leadership not handed over", "error", err)
+		}
+		cancel()
+	}
+	stopLeading()
+	select {
+	case <-leadDone:
+	case <-deadline.Done():
+		return errors.Join(cause, fmt.Errorf("drivers did not stop within %s", s.cfg.ShutdownTimeout))
+	}
+	return errors.Join(cause, s.close(deadline))
+}
+
+// close shuts down what was started, in the order in which others depend on it.
+func (s *Server) close(ctx context.Context) error {
+	var errs []error
+	if s.grpc != nil {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.grpc.GracefulStop()
+		}()
+		select {
+		case <-done:
+		case <-time.After(time.Second):
+			s.grpc.Stop()
+			<-done
+		}
+	} else if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	if s.node != nil {
+		errs = append(errs, s.node.Shutdown(ctx))
+	}
+	if s.admin != nil {
+		errs = append(errs, s.admin.Shutdown(ctx))
+	}
+	if s.bucket != nil {
+		errs = append(errs, s.bucket.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Address returns the host:port by which the gRPC listener is reached.
+func (s *Server) Address() string { return s.advertise }
+
+// AdminAddress returns the host:port of metrics and health; empty when they are off.
+func (s *Server) AdminAddress() string {
+	if s.admin == nil {
+		return ""
+	}
+	return s.admin.Address()
+}
+
+// Leader implements rpc.Cluster.
+func (s *Server) Leader() (*rpc.Leader, error) {
+	if l := s.leader.Load(); l != nil {
+		return l, nil
+	}
+	id := s.LeaderID()
+	if id == s.cfg.ID { // elected, but not ready to serve
+		if why := s.leaderErr.Load(); why != nil {
+			return nil, fmt.Errorf("%w: %s", grpcerr.ErrStorage, *why)
+		}
+		return nil, &grpcerr.NotLeaderError{}
+	}
+	return nil, &grpcerr.NotLeaderError{LeaderID: id, LeaderAddress: s.LeaderAddress()}
+}
+
+// View implements rpc.Cluster.
+func (s *Server) View() fsm.View { return s.machine.View() }
+
+// ID implements rpc.Cluster.
+func (s *Server) ID() string { return s.cfg.ID }
+
+// LeaderID implements rpc.Cluster.
+func (s *Server) LeaderID() string { return s.node.Leader() }
+
+// LeaderAddress implements rpc.Cluster. A leader puts its address into the log before it serves.
+func (s *Server) LeaderAddress() string {
+	id := s.LeaderID()
+	for _, m := range s.View().Members() {
+		if m.GetId() == id {
+			return m.GetAddress()
+		}
+	}
+	return ""
+}
+
+// Term implements rpc.Cluster.
+func (s *Server) Term() uint64 { return s.node.Term() }
+
+// Members implements rpc.Cluster.
+func (s *Server) Members() rpc.Members { return s.node }
+
+func (s *Server) ready() error {
+	switch {
+	case s.stopping.Load():
+		return errors.New("shutting down")
+	case s.LeaderID() == "":
+		return errors.New("no leader is known")
+	}
+	if _, err := s.Leader(); err != nil && !errors.Is(err, grpcerr.ErrNotLeader) {
+		return err
+	}
+	return nil
+}
+
+func (s *Server) registerMetrics(reg *prometheus.Registry) {
+	gauge := func(name, help string, value func() float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "weir", Subsystem: "jobmanager", Name: name, Help: help}, value))
+	}
+	gauge("leader", "1 while this member leads and serves.", func() float64 {
+		if s.leader.Load() != nil {
+			return 1
+		}
+		return 0
+	})
+	gauge("raft_term", "Current Raft term.", func() float64 { return float64(s.node.Term()) })
+	gauge("raft_applied_index", "Last log position applied.", func() float64 { applied, _, _ := s.node.Stats(); return float64(applied) })
+	gauge("raft_last_index", "Last log position stored.", func() float64 { _, _, last := s.node.Stats(); return float64(last) })
+	gauge("taskmanagers", "Connected TaskManagers, on the leader.", func() float64 {
+		n := 0
+		if l := s.leader.Load(); l != nil {
+			for _, tm := range l.Registry.TaskManagers() {
+				if tm.Connected {
+					n++
+				}
+			}
+		}
+		return float64(n)
+	})
+	gauge("slots_free", "Free slots, on the leader.", func() float64 {
+		if l := s.leader.Load(); l != nil {
+			free, _ := l.Jobs.Slots()
+			return float64(free)
+		}
+		return 0
+	})
+}

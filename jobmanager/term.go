@@ -1,0 +1,193 @@
+package jobmanager
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"google.golang.org/protobuf/proto"
+
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	"github.com/weir-stream/weir/jobmanager/driver"
+	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/jobmanager/raftnode"
+	"github.com/weir-stream/weir/jobmanager/registry"
+	"github.com/weir-stream/weir/jobmanager/rpc"
+	"github.com/weir-stream/weir/statebackend/blob"
+)
+
+// beginRetry is the pause before a step of a leader's start is tried again.
+const beginRetry = 500 * time.Millisecond
+
+// lead makes a term for each leadership and ends it with it, until ctx ends.
+func (s *Server) lead(ctx context.Context) {
+	var end func()
+	stop := func() {
+		if end != nil {
+			end()
+			end = nil
+		}
+	}
+	defer stop()
+	for {
+		select {
+		case leads := <-s.node.Leadership():
+			stop()
+			if leads {
+				end = s.beginTerm(ctx)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// beginTerm starts a leadership beside the caller and returns what ends it and waits.
+func (s *Server) beginTerm(ctx context.Context) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.serveTerm(ctx); err != nil && ctx.Err() == nil {
+			s.logger.Error("leadership not taken up", "error", err)
+		}
+	}()
+	return func() {
+		s.leader.Store(nil)
+		cancel()
+		<-done
+	}
+}
+
+// serveTerm does a leader's work until ctx ends.
+func (s *Server) serveTerm(ctx context.Context) error {
+	if !s.retry(ctx, "apply the log", func() error { return s.node.Barrier(ctx) }) {
+		return nil
+	}
+	term := s.node.Term()
+	logger := s.logger.With("term", term)
+	if !s.retry(ctx, "announce the leader", func() error { return s.announce(ctx) }) {
+		return nil
+	}
+	clusterID := s.View().ClusterID()
+	object := clusterID + "/probe"
+	var content string
+	if !s.retry(ctx, "write the probe object", func() (err error) {
+		content, err = s.probe(ctx, object)
+		return err
+	}) {
+		return nil
+	}
+	manager := driver.New(ctx, driver.Config{
+		ClusterID: clusterID, Log: (*replicatedLog)(s), Bucket: s.bucket, OpenBucket: blob.OpenURL,
+		RegisterGrace: s.cfg.RegisterGrace, SlotsWait: s.cfg.SlotsWait, CancelDeadline: s.cfg.CancelDeadline,
+		PrepareWarning: s.cfg.PrepareWarning, PrepareTimeout: s.cfg.PrepareTimeout, SettleBudget: s.cfg.RecoveryBudget,
+		Metrics: s.jobs, Logger: logger,
+	})
+	sessions := registry.New(registry.Config{
+		ClusterID: clusterID, Term: term, StorageURL: s.bucket.URL(),
+		Probe:             func(context.Context) (string, string, error) { return object, content, nil },
+		HeartbeatInterval: s.cfg.HeartbeatInterval, HeartbeatTimeout: s.cfg.HeartbeatTimeout, Grace: s.cfg.ReconnectGrace,
+		Handler: manager, Logger: logger,
+	})
+	manager.Start(sessions)
+	logger.Info("leadership begins", "cluster", clusterID, "jobs", len(s.View().Jobs()))
+	s.leader.Store(&rpc.Leader{Term: term, ClusterID: clusterID, Registry: sessions, Jobs: manager, Log: (*replicatedLog)(s)})
+	<-ctx.Done()
+	s.leader.Store(nil)
+	sessions.Close()
+	manager.Close()
+	logger.Info("leadership ends")
+	return nil
+}
+
+// retry repeats a step of the start until it succeeds; false when ctx ended before.
+func (s *Server) retry(ctx context.Context, what string, step func() error) bool {
+	defer s.leaderErr.Store(nil)
+	for {
+		err := step()
+		if ctx.Err() != nil {
+			return false
+		}
+		if err == nil {
+			return true
+		}
+		why := fmt.Sprintf("%s: %v", what, err)
+		s.leaderErr.Store(&why)
+		s.logger.Warn("leader cannot serve yet", "step", what, "error", err)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(beginRetry):
+		}
+	}
+}
+
+// announce gives a new cluster its id and tells the other members where this one is.
+func (s *Server) announce(ctx context.Context) error {
+	log := (*replicatedLog)(s)
+	if s.View().ClusterID() == "" {
+		id := strings.ToLower(ulid.Make().String())
+		if _, err := log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_InitCluster{InitCluster: &raftv1.InitCluster{ClusterId: id}}}); err != nil {
+			return err
+		}
+	}
+	_, err := log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_MemberLevel{MemberLevel: &raftv1.MemberLevel{
+		Id: s.cfg.ID, Address: s.advertise, Level: fsm.Level,
+	}}})
+	return err
+}
+
+// probe returns the content of the cluster's probe object, writing it when there is none.
+func (s *Server) probe(ctx context.Context, object string) (string, error) {
+	r, err := s.bucket.Open(ctx, object)
+	if errors.Is(err, blob.ErrNotExist) {
+		random := make([]byte, 16)
+		_, _ = rand.Read(random)
+		if err := s.bucket.Put(ctx, object, bytes.NewReader([]byte(hex.EncodeToString(random)))); err != nil && !errors.Is(err, blob.ErrExists) {
+			return "", err
+		}
+		r, err = s.bucket.Open(ctx, object)
+	}
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	content, err := io.ReadAll(io.LimitReader(r, 1024))
+	return string(content), err
+}
+
+// replicatedLog is the server's log as the drivers and services use it.
+type replicatedLog Server
+
+var _ driver.Log = (*replicatedLog)(nil)
+
+// Propose implements driver.Log.
+func (l *replicatedLog) Propose(ctx context.Context, cmd *raftv1.Command) (fsm.Result, error) {
+	data, err := proto.Marshal(cmd)
+	if err != nil {
+		return fsm.Result{}, fmt.Errorf("%w: encode command: %w", raftnode.ErrNotLeader, err)
+	}
+	answer, err := l.node.Propose(ctx, data)
+	if err != nil {
+		return fsm.Result{}, err
+	}
+	res, ok := answer.(fsm.Result)
+	if !ok {
+		return fsm.Result{}, fmt.Errorf("%w: the state machine answered %T", raftnode.ErrUnknownOutcome, answer)
+	}
+	return res, nil
+}
+
+// Barrier implements driver.Log.
+func (l *replicatedLog) Barrier(ctx context.Context) error { return l.node.Barrier(ctx) }
+
+// View implements driver.Log.
+func (l *replicatedLog) View() fsm.View { return l.machine.View() }
