@@ -1,0 +1,528 @@
+package command_test
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"flag"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-stream/weir/cmd/weir/command"
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	"github.com/weir-stream/weir/internal/grpcerr"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+// cluster is a fake leader.
+type cluster struct {
+	jobv1.UnimplementedJobServiceServer
+	clusterv1.UnimplementedMembershipServiceServer
+	address string
+
+	mu       sync.Mutex
+	jobs     []*jobv1.Job // what GetJob answers, one after the other, the last one for ever
+	err      error
+	requests []proto.Message
+	uploaded []byte
+}
+
+func newCluster(t *testing.T, jobs ...*jobv1.Job) *cluster {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	c := &cluster{address: l.Addr().String(), jobs: jobs}
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpcerr.UnaryServerInterceptor), grpc.StreamInterceptor(grpcerr.StreamServerInterceptor))
+	jobv1.RegisterJobServiceServer(server, c)
+	clusterv1.RegisterMembershipServiceServer(server, c)
+	var served sync.WaitGroup
+	served.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() {
+		server.Stop()
+		served.Wait()
+	})
+	return c
+}
+
+// take records a request and returns the error to answer with.
+func (c *cluster) take(m proto.Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests = append(c.requests, m)
+	return c.err
+}
+
+func find[T proto.Message](t *testing.T, c *cluster) T {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.requests {
+		if r, ok := m.(T); ok {
+			return r
+		}
+	}
+	var none T
+	require.Failf(t, "no such request", "%T", none)
+	return none
+}
+
+func (c *cluster) GetJob(_ context.Context, m *jobv1.GetJobRequest) (*jobv1.GetJobResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.jobs) == 0 {
+		return nil, grpcerr.ErrJobNotFound
+	}
+	j := c.jobs[0]
+	if len(c.jobs) > 1 {
+		c.jobs = c.jobs[1:]
+	}
+	return &jobv1.GetJobResponse{Job: j}, nil
+}
+
+func (c *cluster) ListJobs(_ context.Context, m *jobv1.ListJobsRequest) (*jobv1.ListJobsResponse, error) {
+	return &jobv1.ListJobsResponse{Jobs: c.jobs, FreeSlots: 1, TotalSlots: 4}, c.take(m)
+}
+
+func (c *cluster) SubmitJob(_ context.Context, m *jobv1.SubmitJobRequest) (*jobv1.SubmitJobResponse, error) {
+	return &jobv1.SubmitJobResponse{JobId: "job1"}, c.take(m)
+}
+
+func (c *cluster) CancelJob(_ context.Context, m *jobv1.CancelJobRequest) (*jobv1.CancelJobResponse, error) {
+	return &jobv1.CancelJobResponse{JobId: "job1"}, c.take(m)
+}
+
+func (c *cluster) StopJob(_ context.Context, m *jobv1.StopJobRequest) (*jobv1.StopJobResponse, error) {
+	return &jobv1.StopJobResponse{JobId: "job1"}, c.take(m)
+}
+
+func (c *cluster) CreateSavepoint(_ context.Context, m *jobv1.CreateSavepointRequest) (*jobv1.CreateSavepointResponse, error) {
+	return &jobv1.CreateSavepointResponse{Path: "file:///sp/1", Checkpoint: 7}, c.take(m)
+}
+
+func (c *cluster) ListCheckpoints(_ context.Context, m *jobv1.ListCheckpointsRequest) (*jobv1.ListCheckpointsResponse, error) {
+	return &jobv1.ListCheckpointsResponse{Checkpoints: []*jobv1.Checkpoint{
+		{Id: 8, Attempt: 2, State: "in progress", TriggeredAtMs: 1764400000000, WaitingFor: []string{"count/1"}},
+		{Id: 7, Attempt: 2, State: "completed", TriggeredAtMs: 1764399999000, DurationMs: 84, DeltaBytes: 2048, TotalBytes: 5 << 20, Savepoint: true, Path: "file:///sp/1"},
+		{Id: 6, Attempt: 1, State: "failed", TriggeredAtMs: 1764399998000, DurationMs: 60000, Failure: "no space left on file:///srv"},
+	}}, c.take(m)
+}
+
+func (c *cluster) ReadLogs(m *jobv1.ReadLogsRequest, st grpc.ServerStreamingServer[jobv1.ReadLogsResponse]) error {
+	for _, r := range []*jobv1.ReadLogsResponse{
+		{TaskmanagerId: "tm1", Attempt: 1, Chunk: []byte("one\ntwo\n")},
+		{TaskmanagerId: "tm1", Attempt: 1, Chunk: []byte("three\n")},
+		{TaskmanagerId: "tm2", Attempt: 1, Chunk: []byte("other\n")},
+	} {
+		if err := st.Send(r); err != nil {
+			return err
+		}
+	}
+	return c.take(m)
+}
+
+func (c *cluster) UploadArtifact(st grpc.ClientStreamingServer[jobv1.UploadArtifactRequest, jobv1.UploadArtifactResponse]) error {
+	var first *jobv1.UploadArtifactRequest
+	var content []byte
+	for {
+		m, err := st.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if first == nil {
+			first = m
+		}
+		content = append(content, m.GetChunk()...)
+	}
+	c.mu.Lock()
+	c.uploaded = content
+	c.mu.Unlock()
+	if err := c.take(first); err != nil {
+		return err
+	}
+	return st.SendAndClose(&jobv1.UploadArtifactResponse{})
+}
+
+func (c *cluster) ListMembers(_ context.Context, m *clusterv1.ListMembersRequest) (*clusterv1.ListMembersResponse, error) {
+	return &clusterv1.ListMembersResponse{
+		ClusterId: "c1", Term: 3,
+		Members: []*clusterv1.Member{
+			{Id: "jm1", RaftAddress: "h1:6124", Address: "h1:6123", Voter: true, Leader: true},
+			{Id: "jm2", RaftAddress: "h2:6124", Voter: true},
+		},
+		Taskmanagers: []*clusterv1.TaskManager{{Id: "tm1", Host: "h3", Slots: 4, FreeSlots: 1, Version: "1.0", LastSeenMs: 350}},
+	}, c.take(m)
+}
+
+func (c *cluster) RemoveMember(_ context.Context, m *clusterv1.RemoveMemberRequest) (*clusterv1.RemoveMemberResponse, error) {
+	return &clusterv1.RemoveMemberResponse{}, c.take(m)
+}
+
+func (c *cluster) AddMember(_ context.Context, m *clusterv1.AddMemberRequest) (*clusterv1.AddMemberResponse, error) {
+	return &clusterv1.AddMemberResponse{}, c.take(m)
+}
+
+// run runs weir against the cluster.
+func (c *cluster) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	return weir(t, []string{"WEIR_JOBMANAGER=" + c.address}, args...)
+}
+
+func weir(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = command.Execute(t.Context(), args, command.IO{Out: &out, Err: &errs, Environ: environ})
+	return code, out.String(), errs.String()
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err, "run the test with -update")
+	require.Empty(t, cmp.Diff(string(want), got), "run the test with -update if the change is meant")
+}
+
+// farFuture is a checkpoint's time whose age is zero whenever the test runs.
+const farFuture = 4102444800000
+
+func graph() *jobv1.Graph {
+	return &jobv1.Graph{Name: "totals", Vertices: []*jobv1.Vertex{{Id: "a", Parallelism: 2}, {Id: "b", Parallelism: 4}}}
+}
+
+func runningJob() *jobv1.Job {
+	return &jobv1.Job{
+		Id: "job1", Name: "totals", State: jobv1.JobState_JOB_STATE_RUNNING, Attempt: 3, Restarts: 2, CreatedAtMs: 1764400000000,
+		Graph: graph(), Args: []string{"--topic", "in"}, ArtifactSha256: "abc", Prepared: true, RecordsPerSecond: 15234.5, LagRecords: 3,
+		LastCheckpoint: &jobv1.Checkpoint{Id: 7, TriggeredAtMs: farFuture, DurationMs: 84, TotalBytes: 5 << 20}, CompletedCheckpoints: 6,
+		LastRecoveryMs: 1250,
+		Tasks: []*jobv1.Task{
+			{Vertex: "a", Name: "orders", Host: "h3", Statistics: &jobv1.TaskStatistics{RecordsIn: 5, RecordsOut: 12345, LagRecords: 3, WatermarkMs: proto.Int64(1764400000000)}},
+			{Vertex: "b", Subtask: 1, Name: "sum → totals", Host: "h4", Statistics: &jobv1.TaskStatistics{RecordsIn: 12345678, LagRecords: -1, StateBytes: 4096}},
+		},
+		Failures: []*jobv1.Failure{{AtMs: 1764400001000, Attempt: 2, Task: "orders/0", Host: "h3", Message: "connection refused", OutputTail: "dialing\nfailed\n"}},
+	}
+}
+
+func endedJob(state jobv1.JobState) *jobv1.Job {
+	return &jobv1.Job{Id: "job1", Name: "totals", State: state, Graph: graph(), LastCheckpoint: &jobv1.Checkpoint{Id: 9, TriggeredAtMs: farFuture}}
+}
+
+func TestHelpOfEveryCommandHasAnExample(t *testing.T) {
+	root := command.New(command.IO{Out: io.Discard, Err: io.Discard})
+	var all strings.Builder
+	slots := regexp.MustCompile(`(--slots number .*) \(default \d+\)`)
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		if c != root {
+			require.NotEmpty(t, c.Example, c.CommandPath())
+			require.NotEmpty(t, c.Short, c.CommandPath())
+			require.NotNil(t, c.Args, c.CommandPath())
+			all.WriteString("$ " + c.CommandPath() + " --help\n")
+		} else {
+			all.WriteString("$ weir --help\n")
+		}
+		_, out, _ := weir(t, nil, append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		// Defaults that depend on the machine.
+		host, err := os.Hostname()
+		require.NoError(t, err)
+		out = strings.ReplaceAll(out, `(default "`+host+`")`, "(default the host's name)")
+		all.WriteString(slots.ReplaceAllString(out, "$1 (default the number of CPUs)"))
+		all.WriteString("\n")
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() && sub.Name() != "completion" && sub.Name() != "help" {
+				visit(sub)
+			}
+		}
+	}
+	visit(root)
+	golden(t, "help", all.String())
+}
+
+func TestTables(t *testing.T) {
+	waiting := endedJob(jobv1.JobState_JOB_STATE_CREATED)
+	waiting.Id, waiting.WaitingFor, waiting.LastCheckpoint, waiting.LagRecords = "job2", "4 slots: 1 of 4 is free", nil, -1
+	for name, c := range map[string]struct {
+		jobs []*jobv1.Job
+		args []string
+	}{
+		"list":        {[]*jobv1.Job{runningJob(), waiting, endedJob(jobv1.JobState_JOB_STATE_STOPPED)}, []string{"list", "--all"}},
+		"show":        {[]*jobv1.Job{runningJob()}, []string{"show", "totals"}},
+		"checkpoints": {nil, []string{"checkpoints", "totals"}},
+		"logs":        {nil, []string{"logs", "totals", "--tail", "5"}},
+		"members":     {nil, []string{"members"}},
+		"list_json":   {[]*jobv1.Job{endedJob(jobv1.JobState_JOB_STATE_FAILED)}, []string{"list", "-o", "json"}},
+		"logs_json":   {nil, []string{"logs", "totals", "-o", "json"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, messages := newCluster(t, c.jobs...).run(t, c.args...)
+			require.Zero(t, code, messages)
+			golden(t, name, "stdout:\n"+out+"\nstderr:\n"+messages)
+		})
+	}
+}
+
+func TestJSONReadsBack(t *testing.T) {
+	code, out, _ := newCluster(t, runningJob()).run(t, "show", "totals", "-o", "json")
+	require.Zero(t, code)
+	got := &jobv1.Job{}
+	require.NoError(t, protojson.Unmarshal([]byte(out), got))
+	require.True(t, proto.Equal(runningJob(), got))
+}
+
+func jobBinary(t *testing.T) string {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	return self
+}
+
+func TestSubmit(t *testing.T) {
+	deploying := endedJob(jobv1.JobState_JOB_STATE_DEPLOYING)
+	c := newCluster(t, deploying, deploying, runningJob())
+	code, out, messages := c.run(t, "submit", jobBinary(t), "-p", "4", "--name", "n", "--from", "file:///sp", "--allow-dropped-state", "--request-id", "r1",
+		"--", "--brokers", "b:1", "-x")
+	require.Zero(t, code, messages)
+	require.Equal(t, "job1\n", out)
+	content, err := os.ReadFile(jobBinary(t))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(content, c.uploaded))
+	req := find[*jobv1.SubmitJobRequest](t, c)
+	require.Equal(t, find[*jobv1.UploadArtifactRequest](t, c).GetSha256(), req.GetArtifactSha256())
+	require.Len(t, req.GetArtifactSha256(), 64)
+	req.ArtifactSha256 = ""
+	require.Empty(t, cmp.Diff((&jobv1.SubmitJobRequest{
+		RequestId: "r1", Name: "n", Args: []string{"--brokers", "b:1", "-x"}, Parallelism: 4, From: "file:///sp", AllowDroppedState: true,
+	}).String(), req.String()))
+}
+
+func TestSubmitOutcomes(t *testing.T) {
+	failed := endedJob(jobv1.JobState_JOB_STATE_FAILED)
+	failed.Failures = []*jobv1.Failure{{Task: "totals/0", Host: "h1", Message: "SASL authentication failed"}}
+	retried := endedJob(jobv1.JobState_JOB_STATE_RESTARTING)
+	retried.Failures = failed.Failures
+	waiting := endedJob(jobv1.JobState_JOB_STATE_CREATED)
+	waiting.WaitingFor = "4 slots: 1 of 4 is free"
+	for name, c := range map[string]struct {
+		job  *jobv1.Job
+		code int
+		says string
+	}{
+		"failed":        {failed, 1, "totals/0 on h1: SASL authentication failed"},
+		"retried":       {retried, 1, "SASL authentication failed"},
+		"without slots": {waiting, 0, "waiting for 4 slots"},
+		"slow":          {endedJob(jobv1.JobState_JOB_STATE_DEPLOYING), 0, "not prepared yet (DEPLOYING)"},
+		"finished":      {endedJob(jobv1.JobState_JOB_STATE_FINISHED), 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, messages := newCluster(t, c.job).run(t, "submit", jobBinary(t), "--wait", "300ms")
+			require.Equal(t, c.code, code)
+			require.Equal(t, "job1\n", out, "the job exists")
+			require.Contains(t, messages, c.says)
+		})
+	}
+	t.Run("detached", func(t *testing.T) {
+		code, out, _ := newCluster(t).run(t, "submit", jobBinary(t), "--detach", "-o", "json")
+		require.Zero(t, code)
+		require.JSONEq(t, `{"jobId": "job1"}`, out)
+	})
+	t.Run("refused", func(t *testing.T) {
+		c := newCluster(t)
+		c.err = grpcerr.ErrNameTaken
+		code, out, messages := c.run(t, "submit", jobBinary(t))
+		require.Equal(t, 1, code)
+		require.Empty(t, out)
+		require.Contains(t, messages, "job name is taken")
+	})
+	t.Run("unknown outcome", func(t *testing.T) {
+		c := newCluster(t)
+		c.err = grpcerr.ErrUnknownOutcome
+		code, _, messages := c.run(t, "cancel", "job1", "--request-id", "r7", "--patience", "300ms")
+		require.Equal(t, 1, code)
+		require.Contains(t, messages, "unknown")
+		require.Contains(t, messages, "r7")
+		require.Contains(t, messages, "--request-id")
+	})
+}
+
+func TestSubmitRefusesWhatNoTaskManagerCouldRun(t *testing.T) {
+	write := func(content string) string {
+		p := filepath.Join(t.TempDir(), "job")
+		require.NoError(t, os.WriteFile(p, []byte(content), 0o700))
+		return p
+	}
+	for path, want := range map[string]string{
+		filepath.Join(t.TempDir(), "absent"): "no such file",
+		t.TempDir():                          "is a directory",
+		write("#!/bin/sh\n"):                 "is not an executable",
+		write("MZ\x90\x00"):                  "GOOS=linux",
+		write(""):                            "is not an executable",
+		write(elf.ELFMAG + "\x02\x01\x01 and no more"): "damaged",
+	} {
+		code, out, messages := newCluster(t).run(t, "submit", path)
+		require.Equal(t, 1, code)
+		require.Empty(t, out)
+		require.Contains(t, messages, want)
+	}
+}
+
+func TestSubmitNotesAnotherArchitecture(t *testing.T) {
+	content, err := os.ReadFile(jobBinary(t))
+	require.NoError(t, err)
+	content[18], content[19] = byte(elf.EM_RISCV), 0
+	p := filepath.Join(t.TempDir(), "job")
+	require.NoError(t, os.WriteFile(p, content, 0o700))
+	code, _, messages := newCluster(t, runningJob()).run(t, "submit", p)
+	require.Zero(t, code)
+	require.Contains(t, messages, "riscv64")
+}
+
+func TestCancelWaitsForTheEnd(t *testing.T) {
+	c := newCluster(t, runningJob(), endedJob(jobv1.JobState_JOB_STATE_SETTLING), endedJob(jobv1.JobState_JOB_STATE_CANCELED))
+	code, out, _ := c.run(t, "cancel", "totals")
+	require.Zero(t, code)
+	require.Equal(t, "job1 CANCELED\n", out)
+	require.NotEmpty(t, find[*jobv1.CancelJobRequest](t, c).GetRequestId())
+
+	code, _, messages := newCluster(t, runningJob()).run(t, "cancel", "totals", "--wait", "150ms")
+	require.Equal(t, 1, code)
+	require.Contains(t, messages, "has not ended after 150ms")
+
+	open := endedJob(jobv1.JobState_JOB_STATE_CANCELED)
+	open.Unsettled = "2 transactions: broker unreachable"
+	code, _, messages = newCluster(t, open).run(t, "cancel", "totals")
+	require.Equal(t, 1, code)
+	require.Contains(t, messages, "broker unreachable")
+}
+
+func TestStopPrintsWhereToGoOn(t *testing.T) {
+	saved := endedJob(jobv1.JobState_JOB_STATE_STOPPED)
+	saved.SavepointPath = "file:///sp/9"
+	c := newCluster(t, runningJob(), saved)
+	code, out, _ := c.run(t, "stop", "totals", "--savepoint", "file:///sp")
+	require.Zero(t, code)
+	require.Equal(t, "file:///sp/9\n", out)
+	require.Equal(t, "file:///sp", find[*jobv1.StopJobRequest](t, c).GetSavepointDir())
+
+	code, out, _ = newCluster(t, endedJob(jobv1.JobState_JOB_STATE_STOPPED)).run(t, "stop", "totals")
+	require.Zero(t, code)
+	require.Equal(t, "job1@9\n", out)
+
+	code, _, messages := newCluster(t, endedJob(jobv1.JobState_JOB_STATE_FAILED)).run(t, "stop", "totals")
+	require.Equal(t, 1, code)
+	require.Contains(t, messages, "FAILED")
+
+	c = newCluster(t)
+	c.err = grpcerr.ErrSavepointFailed
+	code, out, messages = c.run(t, "stop", "totals")
+	require.Equal(t, 1, code)
+	require.Empty(t, out)
+	require.Contains(t, messages, "savepoint failed")
+}
+
+func TestSavepointPrintsItsPath(t *testing.T) {
+	code, out, _ := newCluster(t).run(t, "savepoint", "totals")
+	require.Zero(t, code)
+	require.Equal(t, "file:///sp/1\n", out)
+}
+
+func TestMembershipChanges(t *testing.T) {
+	c := newCluster(t)
+	code, _, _ := c.run(t, "members", "add", "jm4", "h4:6124")
+	require.Zero(t, code)
+	require.Equal(t, "h4:6124", find[*clusterv1.AddMemberRequest](t, c).GetRaftAddress())
+	code, _, _ = c.run(t, "members", "remove", "jm4")
+	require.Zero(t, code)
+	require.Equal(t, "jm4", find[*clusterv1.RemoveMemberRequest](t, c).GetId())
+}
+
+func TestMistakesExitWith2AndNothingOnStdout(t *testing.T) {
+	for _, args := range [][]string{
+		{"frobnicate"}, {"list", "extra"}, {"show"}, {"list", "--nope"}, {"list", "-o", "xml"}, {"submit"}, {"submit", "a", "b"},
+		{"taskmanager", "--log-level", "loud"}, {"version", "-o", "yaml"},
+	} {
+		code, out, messages := weir(t, nil, args...)
+		require.Equal(t, 2, code, args)
+		require.Empty(t, out, args)
+		require.True(t, strings.HasPrefix(messages, "weir: "), args)
+	}
+}
+
+func TestUnknownJob(t *testing.T) {
+	code, out, messages := newCluster(t).run(t, "show", "nothing")
+	require.Equal(t, 1, code)
+	require.Empty(t, out)
+	require.Equal(t, "weir: job not found\n", messages)
+}
+
+func TestNoCluster(t *testing.T) {
+	code, _, messages := weir(t, nil, "list", "--jobmanager", "127.0.0.1:1", "--patience", "200ms")
+	require.Equal(t, 1, code)
+	require.Contains(t, messages, "no leading JobManager was found within 200ms: asked 127.0.0.1:1")
+}
+
+func TestConfigShowsWhatWouldRun(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tm.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("slots: 3\nstorage_url: file:///srv/weir\ncancel_deadline: 9s\nhost: here\n"), 0o600))
+	environ := []string{"WEIR_TM_SLOTS=5", "WEIR_TM_CONFIG=" + file, "WEIR_TM_LOG_RETENTION=64MiB"}
+	code, out, messages := weir(t, environ, "config", "taskmanager", "--slots", "7")
+	require.Zero(t, code, messages)
+	golden(t, "config_taskmanager", out)
+
+	code, _, messages = weir(t, append(environ, "WEIR_TM_SLOT=1"), "config", "taskmanager", "--cancel-deadline", "1h", "--bind-host", "0.0.0.0")
+	require.Equal(t, 1, code)
+	require.Contains(t, messages, "WEIR_TM_SLOT: no such setting")
+
+	code, _, messages = weir(t, environ, "config", "taskmanager", "--cancel-deadline", "1h", "--bind-host", "0.0.0.0")
+	require.Equal(t, 1, code)
+	require.Contains(t, messages, "cancel_deadline: 1h0m0s is not within")
+	require.Contains(t, messages, "bind_host: 0.0.0.0 is not a loopback address")
+
+	require.NoError(t, os.WriteFile(file, []byte("slots: 3\nslotz: 4\n"), 0o600))
+	code, _, messages = weir(t, environ, "taskmanager")
+	require.Equal(t, 1, code)
+	require.Contains(t, messages, "[2:1]")
+	require.Contains(t, messages, "slotz")
+
+	code, out, messages = weir(t, nil, "config", "jobmanager", "--data-dir", "/d", "--storage-url", "file:///s", "-o", "json")
+	require.Zero(t, code, messages)
+	require.Contains(t, out, `"data_dir": "/d"`)
+}
+
+func TestVersion(t *testing.T) {
+	code, out, _ := weir(t, nil, "version")
+	require.Zero(t, code)
+	require.Contains(t, out, "protocol 1 to 1")
+}
+
+func TestCompletionKnowsTheJobs(t *testing.T) {
+	code, out, _ := newCluster(t, runningJob()).run(t, "__complete", "cancel", "")
+	require.Zero(t, code)
+	require.Contains(t, out, "job1\ttotals, RUNNING")
+	code, out, _ = weir(t, nil, "completion", "bash")
+	require.Zero(t, code)
+	require.Contains(t, out, "weir")
+}

@@ -1,0 +1,187 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	"github.com/weir-stream/weir/internal/client"
+	"github.com/weir-stream/weir/internal/grpcerr"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// jobManager is a fake JobManager whose answer to each call is decided by answer.
+type jobManager struct {
+	jobv1.UnimplementedJobServiceServer
+	address string
+	calls   atomic.Int32
+
+	mu       sync.Mutex
+	answer   func(call int) error
+	uploaded []byte
+}
+
+func (j *jobManager) err() error {
+	j.mu.Lock()
+	answer := j.answer
+	j.mu.Unlock()
+	n := int(j.calls.Add(1))
+	if answer == nil {
+		return nil
+	}
+	return grpcerr.Encode(answer(n))
+}
+
+func (j *jobManager) SubmitJob(context.Context, *jobv1.SubmitJobRequest) (*jobv1.SubmitJobResponse, error) {
+	return &jobv1.SubmitJobResponse{JobId: j.address}, j.err()
+}
+
+func (j *jobManager) UploadArtifact(st grpc.ClientStreamingServer[jobv1.UploadArtifactRequest, jobv1.UploadArtifactResponse]) error {
+	if err := j.err(); err != nil {
+		return err
+	}
+	var content []byte
+	for {
+		m, err := st.Recv()
+		if err == io.EOF { //nolint:errorlint // what Recv documents
+			break
+		}
+		if err != nil {
+			return err
+		}
+		content = append(content, m.GetChunk()...)
+	}
+	j.mu.Lock()
+	j.uploaded = content
+	j.mu.Unlock()
+	return st.SendAndClose(&jobv1.UploadArtifactResponse{})
+}
+
+func serve(t *testing.T, answer func(call int) error) *jobManager {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	j := &jobManager{address: l.Addr().String(), answer: answer}
+	server := grpc.NewServer()
+	jobv1.RegisterJobServiceServer(server, j)
+	var served sync.WaitGroup
+	served.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() {
+		server.Stop()
+		served.Wait()
+	})
+	return j
+}
+
+func deadAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func newClient(t *testing.T, addresses ...string) *client.Client {
+	c := client.New(client.Config{Addresses: addresses, Patience: 700 * time.Millisecond, Pause: 10 * time.Millisecond})
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+func submit(ctx context.Context, c *client.Client) (answered string, err error) {
+	err = c.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		r, err := jobv1.NewJobServiceClient(conn).SubmitJob(ctx, &jobv1.SubmitJobRequest{})
+		answered = r.GetJobId()
+		return err
+	})
+	return answered, err
+}
+
+func TestFindsTheLeader(t *testing.T) {
+	leader := serve(t, nil)
+	follower := serve(t, func(int) error { return &grpcerr.NotLeaderError{LeaderID: "x", LeaderAddress: leader.address} })
+	c := newClient(t, deadAddress(t), follower.address)
+	for range 3 {
+		got, err := submit(t.Context(), c)
+		require.NoError(t, err)
+		require.Equal(t, leader.address, got)
+	}
+	require.EqualValues(t, 1, follower.calls.Load(), "the leader is remembered")
+}
+
+func TestWaitsForAnElection(t *testing.T) {
+	j := serve(t, func(call int) error {
+		if call < 5 {
+			return &grpcerr.NotLeaderError{}
+		}
+		return nil
+	})
+	_, err := submit(t.Context(), newClient(t, j.address))
+	require.NoError(t, err)
+}
+
+func TestGivesUpWithoutALeader(t *testing.T) {
+	j := serve(t, func(int) error { return &grpcerr.NotLeaderError{LeaderID: "gone", LeaderAddress: deadAddress(t)} })
+	_, err := submit(t.Context(), newClient(t, j.address))
+	require.ErrorContains(t, err, "no leading JobManager")
+	require.ErrorContains(t, err, j.address)
+	var unknown *client.UnknownOutcomeError
+	require.NotErrorAs(t, err, &unknown, "nothing was sent to a leader")
+}
+
+func TestRefusalsAreNotRepeated(t *testing.T) {
+	j := serve(t, func(int) error { return grpcerr.ErrNameTaken })
+	_, err := submit(t.Context(), newClient(t, j.address))
+	require.ErrorIs(t, err, grpcerr.ErrNameTaken)
+	require.EqualValues(t, 1, j.calls.Load())
+}
+
+func TestUnknownOutcomeIsRepeatedAndThenSaid(t *testing.T) {
+	for _, lost := range []error{grpcerr.ErrUnknownOutcome, status.Error(codes.Unavailable, "connection reset")} {
+		j := serve(t, func(call int) error {
+			if call == 1 {
+				return lost
+			}
+			return nil
+		})
+		_, err := submit(t.Context(), newClient(t, j.address))
+		require.NoError(t, err)
+
+		j = serve(t, func(int) error { return lost })
+		_, err = submit(t.Context(), newClient(t, j.address))
+		var unknown *client.UnknownOutcomeError
+		require.ErrorAs(t, err, &unknown)
+		require.Greater(t, j.calls.Load(), int32(2))
+	}
+}
+
+func TestInterruptedInTheMiddleOfARequest(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	block := make(chan struct{})
+	j := serve(t, func(int) error { cancel(); <-block; return nil })
+	_, err := submit(ctx, newClient(t, j.address))
+	close(block)
+	require.Error(t, err)
+}
+
+func TestUpload(t *testing.T) {
+	j := serve(t, func(call int) error {
+		if call == 1 {
+			return status.Error(codes.Unavailable, "election")
+		}
+		return nil
+	})
+	content := bytes.Repeat([]byte("0123456789"), 200_000)
+	require.NoError(t, newClient(t, j.address).Upload(t.Context(), bytes.NewReader(content), "hash", int64(len(content))))
+	require.True(t, bytes.Equal(content, j.uploaded), "whole, from its beginning, after the first try failed")
+}

@@ -1,0 +1,41 @@
+package taskmanager_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-stream/weir/taskmanager"
+)
+
+func TestDefaultNeedsStorageOnly(t *testing.T) {
+	c := taskmanager.Default()
+	require.EqualError(t, c.Validate(), "storage_url: must be set to the storage that all nodes share, such as file:///mnt/shared/weir")
+	c.StorageURL = "file:///srv/weir"
+	require.NoError(t, c.Validate())
+}
+
+func TestValidateReportsEveryProblem(t *testing.T) {
+	c := taskmanager.Config{
+		Slots: 0, JobManagers: []string{"nonsense", "10.0.0.1:6123"}, BindHost: "0.0.0.0", StorageURL: "/srv", AdminAddress: "10.0.0.1:9",
+		LogRetention: 1, LogPerWorker: 1, ArtifactCache: 1, SegmentCache: -1, CancelDeadline: time.Hour,
+	}
+	err := c.Validate()
+	for _, key := range []string{
+		"data_dir", "slots", `"nonsense"`, "10.0.0.1:6123", "bind_host", "storage_url", "admin_address", "log_retention", "log_per_worker",
+		"artifact_cache", "segment_cache", "cancel_deadline", "connect_timeout", "stall_timeout", "plan_timeout",
+	} {
+		require.ErrorContains(t, err, key)
+	}
+	require.Equal(t, 15, strings.Count(err.Error(), "\n")+1)
+}
+
+func TestOtherMachinesNeedInsecure(t *testing.T) {
+	c := taskmanager.Default()
+	c.StorageURL, c.BindHost, c.JobManagers = "file:///srv", "0.0.0.0", []string{"jm1.example:6123"}
+	require.ErrorContains(t, c.Validate(), "insecure")
+	c.Insecure = true
+	require.NoError(t, c.Validate())
+}
