@@ -1,0 +1,283 @@
+package local
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/internal/atomicfile"
+	"github.com/weir-stream/weir/jobmanager/checkpoint"
+)
+
+// recordVersion is the version of the file CURRENT.
+const recordVersion = 1
+
+var (
+	// ErrFormat is returned for a state directory of another version.
+	ErrFormat = errors.New("state directory has a format that this program does not read")
+	// ErrOtherJob is returned for a state directory of another job.
+	ErrOtherJob = errors.New("state directory belongs to another job")
+)
+
+// stateDir is the state directory and what is in it.
+type stateDir struct {
+	path  string
+	lock  *os.File
+	store *store
+	// record is the content of CURRENT; changes go through update.
+	record *raftv1.Snapshot
+	// uncertain is set once a write of CURRENT had an unknown outcome; nothing is written afterwards.
+	uncertain error
+}
+
+// openDir opens or creates a state directory, locks it, and clears what a former process left unfinished.
+func openDir(path string) (*stateDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := atomicfile.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("create the state directory: %w", err)
+	}
+	l, err := lock(path)
+	if err != nil {
+		return nil, err
+	}
+	d := &stateDir{path: path, lock: l, store: newStore(filepath.Join(path, "storage"))}
+	if err := d.load(); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *stateDir) close() { _ = d.lock.Close() }
+
+func (d *stateDir) file() string { return filepath.Join(d.path, "CURRENT") }
+
+// work is the scratch directory.
+func (d *stateDir) work() string { return filepath.Join(d.path, "work") }
+
+func (d *stateDir) load() error {
+	if err := os.RemoveAll(d.work()); err != nil {
+		return fmt.Errorf("clear the scratch directory: %w", err)
+	}
+	data, err := os.ReadFile(d.file())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.record = &raftv1.Snapshot{
+			FormatVersion: recordVersion, ClusterId: randomID(),
+			Jobs: []*raftv1.JobRecord{{Id: randomID(), NextCheckpoint: 1}},
+		}
+		return d.write(d.record)
+	case err != nil:
+		return fmt.Errorf("read the state directory: %w", err)
+	}
+	d.record = &raftv1.Snapshot{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, d.record); err != nil {
+		return fmt.Errorf("%s: %w: %w", d.file(), ErrFormat, err)
+	}
+	if v := d.record.GetFormatVersion(); v != recordVersion || len(d.record.GetJobs()) != 1 {
+		return fmt.Errorf("%s: %w: version %d, this program writes %d", d.file(), ErrFormat, v, recordVersion)
+	}
+	return nil
+}
+
+func randomID() string {
+	id := make([]byte, 8)
+	_, _ = rand.Read(id)
+	return hex.EncodeToString(id)
+}
+
+func (d *stateDir) cluster() string { return d.record.GetClusterId() }
+
+func (d *stateDir) job() *raftv1.JobRecord { return d.record.GetJobs()[0] }
+
+// last returns the newest completed checkpoint, nil before the first.
+func (d *stateDir) last() *raftv1.CompletedCheckpoint {
+	cps := d.job().GetCheckpoints()
+	if len(cps) == 0 {
+		return nil
+	}
+	return cps[len(cps)-1]
+}
+
+// ErrUncertain is wrapped by the error about a record of which nobody knows whether it would survive a crash.
+var ErrUncertain = errors.New("it is not certain what the state directory holds")
+
+// update changes the record durably. When it returns an error nothing has changed, unless the error is ErrUncertain: then the next
+// start finds out, and this process must not act on either.
+func (d *stateDir) update(change func(*raftv1.JobRecord)) error {
+	if d.uncertain != nil {
+		return d.uncertain
+	}
+	next := proto.CloneOf(d.record)
+	change(next.GetJobs()[0])
+	if err := d.write(next); err != nil {
+		return err
+	}
+	d.record = next
+	return nil
+}
+
+func (d *stateDir) write(next *raftv1.Snapshot) error {
+	data, err := protojson.MarshalOptions{Multiline: true}.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("encode the record: %w", err)
+	}
+	before, readErr := os.ReadFile(d.file())
+	err = atomicfile.Write(d.file(), data, 0o600)
+	if err == nil {
+		return nil
+	}
+	after, afterErr := os.ReadFile(d.file())
+	if sameError(readErr, afterErr) && bytes.Equal(before, after) {
+		return err
+	}
+	d.uncertain = fmt.Errorf("%w: %w", ErrUncertain, err)
+	return d.uncertain
+}
+
+// sameError reports whether a file could be read both times, or was absent both times.
+func sameError(a, b error) bool {
+	return a == nil && b == nil || errors.Is(a, fs.ErrNotExist) && errors.Is(b, fs.ErrNotExist)
+}
+
+// claim makes the directory the job's.
+func (d *stateDir) claim(g *graph.Graph) error {
+	switch name := d.job().GetName(); name {
+	case g.Name:
+		return nil
+	case "":
+		return d.update(func(j *raftv1.JobRecord) { j.Name = g.Name })
+	default:
+		return fmt.Errorf("%s: %w: it is %q's, this job is %q; choose another directory", d.path, ErrOtherJob, name, g.Name)
+	}
+}
+
+// beginAttempt records a new attempt with what it may leave open, before it can.
+func (d *stateDir) beginAttempt(g *graph.Graph, settleOnly bool) error {
+	return d.update(func(j *raftv1.JobRecord) {
+		j.Attempt++
+		j.Started = false
+		j.SettlingAttempt = settleOnly
+		if !settleOnly {
+			j.State = jobv1.JobState_JOB_STATE_DEPLOYING
+			j.Unfenced = append(j.Unfenced, &workerv1.FencedAttempt{Attempt: j.Attempt, Sinks: extents(g)})
+		}
+	})
+}
+
+// extents returns the bounds of the transactional ids of a job's sinks.
+func extents(g *graph.Graph) (sinks []*workerv1.SinkExtent) {
+	for _, v := range g.Vertices {
+		for _, op := range v.Operators {
+			if op.TransactionSlots > 0 {
+				sinks = append(sinks, &workerv1.SinkExtent{
+					Uid: op.UID, Parallelism: uint32(v.Parallelism), Slots: uint32(op.TransactionSlots),
+				})
+			}
+		}
+	}
+	return sinks
+}
+
+// settle marks every checkpoint up to n as committed by all sinks.
+func settle(j *raftv1.JobRecord, n uint64) {
+	for _, cp := range j.GetCheckpoints() {
+		cp.Settled = cp.GetSettled() || cp.GetId() <= n
+	}
+}
+
+// fenced forgets attempts before the given one.
+func fenced(j *raftv1.JobRecord, before uint64) {
+	j.Unfenced = slices.DeleteFunc(j.Unfenced, func(f *workerv1.FencedAttempt) bool { return f.GetAttempt() < before })
+}
+
+// complete is a checkpoint's commit point.
+func (d *stateDir) complete(cp *raftv1.CompletedCheckpoint, target jobv1.JobState, retained int) error {
+	return d.update(func(j *raftv1.JobRecord) {
+		cp = proto.CloneOf(cp)
+		cp.Settled = cp.GetCommittables() == 0
+		j.Checkpoints = append(j.Checkpoints, cp)
+		if drop := len(j.Checkpoints) - max(retained, 1); drop > 0 {
+			j.Checkpoints = slices.Delete(j.Checkpoints, 0, drop)
+		}
+		j.CompletedCheckpoints++
+		if target != jobv1.JobState_JOB_STATE_UNSPECIFIED {
+			j.State, j.Target = jobv1.JobState_JOB_STATE_SETTLING, target
+		}
+	})
+}
+
+// clean deletes every file that no completed checkpoint needs. Nothing may be running.
+func (d *stateDir) clean() error {
+	keep := make(map[string]bool)
+	for _, cp := range d.job().GetCheckpoints() {
+		meta, err := d.metadata(cp)
+		if err != nil {
+			return err
+		}
+		keep[cp.GetMetadata().GetName()] = true
+		for _, f := range checkpoint.Files(meta.GetTasks()) {
+			keep[f.GetName()] = true
+		}
+	}
+	return d.store.sweep(keep)
+}
+
+// drop deletes the files that only the given former checkpoints needed.
+func (d *stateDir) drop(former []*raftv1.CompletedCheckpoint) error {
+	var dropped, retained []*snapshotv1.CheckpointMetadata
+	var names []string
+	for _, cp := range former {
+		kept := slices.ContainsFunc(d.job().GetCheckpoints(), func(k *raftv1.CompletedCheckpoint) bool { return k.GetId() == cp.GetId() })
+		if kept {
+			continue
+		}
+		meta, err := d.metadata(cp)
+		if err != nil {
+			return err
+		}
+		dropped = append(dropped, meta)
+		names = append(names, cp.GetMetadata().GetName())
+	}
+	if len(dropped) == 0 {
+		return nil
+	}
+	for _, cp := range d.job().GetCheckpoints() {
+		meta, err := d.metadata(cp)
+		if err != nil {
+			return err
+		}
+		retained = append(retained, meta)
+	}
+	prefix := d.cluster() + "/jobs/" + d.job().GetId() + "/"
+	return d.store.remove(append(checkpoint.Unreferenced(prefix, dropped, retained), names...))
+}
+
+func (d *stateDir) metadata(cp *raftv1.CompletedCheckpoint) (*snapshotv1.CheckpointMetadata, error) {
+	data, err := os.ReadFile(d.store.path(cp.GetMetadata().GetName()))
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint %d: %w", cp.GetId(), err)
+	}
+	meta := &snapshotv1.CheckpointMetadata{}
+	if err := proto.Unmarshal(data, meta); err != nil {
+		return nil, fmt.Errorf("read checkpoint %d: %w", cp.GetId(), err)
+	}
+	return meta, nil
+}
