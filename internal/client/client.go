@@ -87,20 +87,21 @@ func (c *Client) Close() error {
 // Do runs fn against the leader, again as long as there is none or the connection breaks, within the client's patience. Errors of the
 // other side keep their identity for errors.Is.
 func (c *Client) Do(ctx context.Context, fn func(ctx context.Context, conn grpc.ClientConnInterface) error) error {
-	patience, cancel := context.WithTimeout(ctx, c.cfg.Patience)
-	defer cancel()
+	deadline := time.Now().Add(c.cfg.Patience)
 	var sent bool
 	var last error
 	for {
 		for _, address := range c.order() {
 			hops := 0
 			for address != "" && hops < 3 {
-				conn, err := c.connect(patience, address)
+				conn, err := c.connect(ctx, address)
 				if err != nil {
 					last = err
 					break
 				}
+				begun := time.Now()
 				err = grpcerr.Decode(fn(ctx, conn))
+				deadline = deadline.Add(time.Since(begun)) // patience is for looking, not for what a request takes
 				var follow *grpcerr.NotLeaderError
 				switch {
 				case err == nil:
@@ -127,19 +128,21 @@ func (c *Client) Do(ctx context.Context, fn func(ctx context.Context, conn grpc.
 		}
 		select {
 		case <-time.After(c.cfg.Pause):
-		case <-patience.Done():
-			if sent {
-				return &UnknownOutcomeError{last}
-			}
-			return c.giveUp(ctx, last)
+		case <-ctx.Done():
+		}
+		switch {
+		case ctx.Err() == nil && time.Now().Before(deadline):
+		case sent:
+			return &UnknownOutcomeError{last}
+		case ctx.Err() != nil:
+			return ctx.Err()
+		default:
+			return c.giveUp(last)
 		}
 	}
 }
 
-func (c *Client) giveUp(ctx context.Context, last error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
+func (c *Client) giveUp(last error) error {
 	return fmt.Errorf("no leading JobManager was found within %v: asked %s: %w", c.cfg.Patience, strings.Join(c.cfg.Addresses, ", "), last)
 }
 

@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	"github.com/weir-stream/weir/internal/grpcerr"
 )
 
 type stream = grpc.BidiStreamingClient[clusterv1.SessionRequest, clusterv1.SessionResponse]
@@ -63,17 +62,13 @@ func (s *Session) converse(ctx context.Context, address string) (registered bool
 		}})
 	}
 
-	s.outbox.connect()
-	defer s.outbox.disconnect()
 	var parts sync.WaitGroup
+	defer s.outbox.disconnect()
 	defer parts.Wait()
 	defer cancel(nil)
-	s.connected.Store(true)
-	defer s.connected.Store(false)
-	if object := welcome.GetProbeObject(); object != "" {
-		parts.Go(func() { s.probe(ctx, object) })
-	}
-	parts.Go(func() { cancel(s.sendLoop(ctx, st, interval(welcome))) })
+	probed := make(chan *clusterv1.Probe, 1) // one answer, whether or not anybody still waits
+	parts.Go(func() { probed <- s.probe(ctx, welcome.GetProbeObject()) })
+	parts.Go(func() { cancel(s.sendLoop(ctx, st, interval(welcome), probed)) })
 	return true, s.receiveLoop(ctx, st, cancel, timeout(welcome))
 }
 
@@ -99,22 +94,22 @@ func (s *Session) receiveLoop(ctx context.Context, st stream, cancel context.Can
 	}
 }
 
-// sendLoop sends reports as they come and a heartbeat when there are none.
-func (s *Session) sendLoop(ctx context.Context, st stream, every time.Duration) error {
+// sendLoop sends the probe, which completes the registration, then reports as they come, and heartbeats while there is nothing else.
+func (s *Session) sendLoop(ctx context.Context, st stream, every time.Duration, probed <-chan *clusterv1.Probe) error {
 	beat := time.NewTimer(0)
 	defer beat.Stop()
+	defer s.connected.Store(false)
 	for {
-		for {
-			m, ok := s.outbox.next()
-			if !ok {
-				break
-			}
-			if err := s.write(st, m); err != nil {
-				return err
-			}
-			beat.Reset(every)
-		}
 		select {
+		case p := <-probed:
+			probed = nil
+			if p != nil {
+				if err := s.write(st, &clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Probe{Probe: p}}); err != nil {
+					return err
+				}
+			}
+			s.outbox.connect()
+			s.connected.Store(true)
 		case <-s.outbox.wake:
 		case <-beat.C:
 			if err := s.write(st, &clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Heartbeat{
@@ -126,6 +121,19 @@ func (s *Session) sendLoop(ctx context.Context, st stream, every time.Duration) 
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		if probed != nil {
+			continue // a leader hears no report before the probe
+		}
+		for {
+			m, ok := s.outbox.next()
+			if !ok {
+				break
+			}
+			if err := s.write(st, m); err != nil {
+				return err
+			}
+			beat.Reset(every)
+		}
 	}
 }
 
@@ -134,18 +142,19 @@ func (s *Session) write(st stream, m *clusterv1.SessionRequest) error {
 	return st.Send(&clusterv1.SessionRequest{Term: s.term.Load(), Message: m.GetMessage()})
 }
 
-func (s *Session) probe(ctx context.Context, object string) {
-	answer := &clusterv1.Probe{}
+// probe reads the cluster's probe object, if the leader named one.
+func (s *Session) probe(ctx context.Context, object string) *clusterv1.Probe {
+	if object == "" {
+		return nil
+	}
 	content, err := s.cfg.Handler.Probe(ctx, object)
-	if ctx.Err() != nil {
-		return
-	}
 	if err != nil {
-		s.cfg.Logger.Error("the cluster's probe object cannot be read", "object", object, "err", err)
-		answer.Error = err.Error()
+		if ctx.Err() == nil {
+			s.cfg.Logger.Error("the cluster's probe object cannot be read", "object", object, "err", err)
+		}
+		return &clusterv1.Probe{Error: err.Error()}
 	}
-	answer.Content = content
-	s.outbox.put(&clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Probe{Probe: answer}})
+	return &clusterv1.Probe{Content: content}
 }
 
 // admitTerm takes note of a leader's term and refuses a lower one than the highest met.
@@ -175,33 +184,15 @@ func cause(ctx context.Context, err error) error {
 
 // leaderHint returns the leader's address from a follower's refusal.
 func leaderHint(err error) string {
-	st, ok := status.FromError(err)
-	if !ok {
-		return ""
-	}
-	for _, d := range st.Details() {
-		if n, ok := d.(*clusterv1.NotLeader); ok {
-			return n.GetLeaderAddress()
-		}
+	var other *grpcerr.NotLeaderError
+	if errors.As(grpcerr.Decode(err), &other) {
+		return other.LeaderAddress
 	}
 	return ""
 }
 
 // refused reports whether a leader turned the registration down for a reason that somebody must mend.
 func refused(err error) bool {
-	st, ok := status.FromError(err)
-	if !ok {
-		return false
-	}
-	for _, d := range st.Details() {
-		if _, ok := d.(*clusterv1.NotLeader); ok {
-			return false
-		}
-	}
-	switch st.Code() {
-	case codes.FailedPrecondition, codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.AlreadyExists:
-		return true
-	default:
-		return false
-	}
+	err = grpcerr.Decode(err)
+	return errors.Is(err, grpcerr.ErrRefused) || errors.Is(err, grpcerr.ErrInvalid)
 }

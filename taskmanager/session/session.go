@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	"github.com/weir-stream/weir/internal/grpcerr"
 )
 
 // Errors that end one connection. Run goes on to the next JobManager.
@@ -65,6 +66,7 @@ type Session struct {
 	outbox    *outbox
 	term      atomic.Uint64
 	connected atomic.Bool
+	refusal   string // text of the last refusal logged; Run's own
 }
 
 // New returns a session that Run drives.
@@ -116,20 +118,20 @@ func (s *Session) Run(ctx context.Context) error {
 		if errors.Is(err, ErrOtherCluster) {
 			return fmt.Errorf("%s: %w", address, err)
 		}
-		if registered {
+		if registered && !refused(err) {
 			pause.Reset()
 		}
 		followed := hint != ""
 		hint = leaderHint(err)
 		s.logEnd(address, hint, registered, err)
-		if hint == "" && registered {
+		if hint == "" && registered && !refused(err) {
 			hint = address // most likely the leader still, and it waits a moment for us
 		}
 		// A hint is followed at once, a hint of a hint is not: two nodes may each take the other for the leader.
 		if hint != "" && !followed {
 			continue
 		}
-		if hint == "" && next%len(s.cfg.Addresses) != 0 && !registered {
+		if hint == "" && next%len(s.cfg.Addresses) != 0 && !refused(err) {
 			continue // the rest of this round
 		}
 		select {
@@ -144,10 +146,11 @@ func (s *Session) logEnd(address, hint string, registered bool, err error) {
 	switch {
 	case hint != "":
 		s.cfg.Logger.Debug("jobmanager is not the leader", "address", address, "leader", hint)
-	case registered:
-		s.cfg.Logger.Warn("connection to the leader ended", "address", address, "err", err)
-	case refused(err):
-		s.cfg.Logger.Error("registration refused", "address", address, "err", err)
+	case refused(err) && err.Error() != s.refusal:
+		s.refusal = err.Error()
+		s.cfg.Logger.Error("registration refused, trying again from time to time", "address", address, "err", grpcerr.Decode(err))
+	case registered && !refused(err):
+		s.cfg.Logger.Warn("connection to the leader ended", "address", address, "err", grpcerr.Decode(err))
 	default:
 		s.cfg.Logger.Debug("no session with jobmanager", "address", address, "err", err)
 	}

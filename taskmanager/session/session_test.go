@@ -172,6 +172,7 @@ type handler struct {
 	clusters []string
 	joinErr  error
 	probeErr error
+	gate     chan struct{}
 }
 
 func (h *handler) Running() []*clusterv1.RunningAttempt {
@@ -187,6 +188,9 @@ func (h *handler) Registered(m *clusterv1.Registered) error {
 }
 
 func (h *handler) Probe(_ context.Context, name string) (string, error) {
+	if h.gate != nil {
+		<-h.gate
+	}
 	return "content of " + name, h.probeErr
 }
 
@@ -263,6 +267,19 @@ func TestRegistersProbesAndBeats(t *testing.T) {
 	}
 	require.Len(t, h.all(), 1)
 	require.EqualValues(t, 3, h.all()[0].GetStopWorker().GetAttempt())
+}
+
+func TestNothingIsReportedBeforeTheProbe(t *testing.T) {
+	j := serve(t)
+	j.registered.ProbeObject = "c1/probe"
+	h := &handler{gate: make(chan struct{})}
+	s := run(t, h, j.address)
+	s.Send(exited(1))
+	talk := j.next(t)
+	require.NotNil(t, (<-talk.got).GetHeartbeat(), "the leader is told that it goes on, slow storage or not")
+	close(h.gate)
+	require.NotNil(t, talk.next(t).GetProbe())
+	require.NotNil(t, talk.next(t).GetWorkerExited())
 }
 
 func TestProbeErrorIsTold(t *testing.T) {

@@ -89,7 +89,7 @@ func (a *app) writeJob(w io.Writer, j *jobv1.Job) error {
 				watermark = clock(s.GetWatermarkMs())
 			}
 			table = append(table, []string{
-				fmt.Sprintf("%s/%d", t.GetName(), t.GetSubtask()), t.GetHost(), count(float64(s.GetRecordsIn())), count(float64(s.GetRecordsOut())),
+				t.GetName(), t.GetHost(), count(float64(s.GetRecordsIn())), count(float64(s.GetRecordsOut())),
 				count(float64(s.GetLateRecords())), count(float64(s.GetSkippedRecords())), count(float64(s.GetLagRecords())),
 				size(s.GetStateBytes()), watermark,
 			})

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -30,7 +31,9 @@ from there. When the checkpoint fails the job goes on running and the command fa
 		}
 		defer c.Close()
 		req := &jobv1.StopJobRequest{RequestId: id(), Job: args[0], SavepointDir: *dir}
-		resp, err := call(cmd.Context(), c, req, jobv1.JobServiceClient.StopJob)
+		limited, cancel := context.WithTimeout(cmd.Context(), *wait)
+		defer cancel()
+		resp, err := call(limited, c, req, jobv1.JobServiceClient.StopJob)
 		if err != nil {
 			return withRequest(fmt.Errorf("stopping %s: %w", args[0], err), req.GetRequestId())
 		}
