@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/weir-stream/weir/internal/kafkatest"
 	"github.com/weir-stream/weir/sinks"
@@ -15,10 +14,6 @@ import (
 	"github.com/weir-stream/weir/sinks/kafka/confluent"
 	"github.com/weir-stream/weir/sinks/sinktest"
 )
-
-func TestMain(m *testing.M) {
-	kafkatest.Main(m, func() error { return goleak.Find() })
-}
 
 // clients are the two clients that every test of a writer runs with.
 var clients = map[string]kafkasink.Option{

@@ -11,7 +11,7 @@ import (
 // Producer is a Kafka client that writes with one transactional id, or without transactions. It always asks for the acknowledgement
 // of all in-sync replicas and for idempotence.
 //
-// One goroutine at a time calls its methods. Close may interrupt any of them.
+// One goroutine at a time calls its methods.
 type Producer interface {
 	// Init initialises the transactional id, which ends whatever is open on it. It is called once, before anything else; without
 	// a transactional id it does nothing.

@@ -4,7 +4,6 @@ package sinktest
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -72,98 +71,18 @@ type suite struct {
 	job string
 }
 
-// attempt is one running instance.
-type attempt struct {
-	*suite
-	instance  operator.Instance
-	collector operator.Collector[int]
-	committer operator.Committer
-	runtime   *operator.Runtime
-	closed    bool
-}
-
-type clock struct{}
-
-func (clock) Now() time.Time { return time.Now() }
-
 // start opens an instance and recovers from the committables of a checkpoint, as a deployment does. Instances are closed at the end of
 // the test: one that is not closed earlier stands for a crashed or frozen process.
-func (s *suite) start(n uint64, guarantee graph.Guarantee, restored []*snapshotv1.Committable, former ...operator.FormerAttempt) *attempt {
+func (s *suite) start(n uint64, guarantee graph.Guarantee, restored []*snapshotv1.Committable, former ...operator.FormerAttempt) *Attempt[int] {
 	return s.startAs(n, 0, 1, guarantee, restored, former...)
 }
 
-func (s *suite) startAs(n uint64, subtask, parallelism int, guarantee graph.Guarantee, restored []*snapshotv1.Committable, former ...operator.FormerAttempt) *attempt {
+func (s *suite) startAs(n uint64, subtask, parallelism int, guarantee graph.Guarantee, restored []*snapshotv1.Committable, former ...operator.FormerAttempt) *Attempt[int] {
 	s.t.Helper()
-	instance, err := s.out.Sink().NewInstance(guarantee)
-	require.NoError(s.t, err)
-	a := &attempt{suite: s, instance: instance}
-	a.runtime = &operator.Runtime{
-		ClusterID: "cluster", JobID: s.job, JobName: "job", Attempt: n, Operator: graph.Operator{UID: "out"},
-		Subtask: subtask, Parallelism: parallelism, MaxParallelism: 128, Checkpoints: Checkpoints(), Clock: clock{},
-		Logger: slog.New(slog.DiscardHandler), Stats: &operator.Stats{}, Dir: s.t.TempDir(),
-		Fail: func(err error) { s.t.Errorf("the instance failed its task: %v", err) },
-		Post: func(func() error) {},
-	}
-	s.t.Cleanup(a.drop)
-	require.NoError(s.t, instance.Open(s.ctx, a.runtime))
-	a.collector = instance.Input().(operator.Collector[int])
-	if guarantee == graph.ExactlyOnce {
-		a.committer = instance.(operator.Committer)
-		require.NoError(s.t, a.committer.RecoverCommit(s.ctx, restored))
-		require.NoError(s.t, a.committer.RecoverAbort(s.ctx, operator.Scope{Subtask: subtask, Parallelism: parallelism, Attempts: former}))
-	}
-	return a
-}
-
-// former describes an attempt of one subtask to its successor.
-func former(n uint64) operator.FormerAttempt {
-	return operator.FormerAttempt{Attempt: n, Parallelism: 1, Slots: Checkpoints().ToleratedFailures + 4}
-}
-
-func (a *attempt) drop() {
-	if !a.closed {
-		a.closed = true
-		_ = a.instance.Close()
-	}
-}
-
-func (a *attempt) close() {
-	a.t.Helper()
-	a.closed = true
-	require.NoError(a.t, a.instance.Close())
-}
-
-func (a *attempt) write(values ...int) {
-	a.t.Helper()
-	for _, v := range values {
-		require.NoError(a.t, a.collector.Collect(v, operator.NoTimestamp))
-	}
-}
-
-// barrier takes a snapshot and returns its committables.
-func (a *attempt) barrier(n uint64) []*snapshotv1.Committable {
-	a.t.Helper()
-	finish, err := a.instance.Snapshot(a.ctx, operator.Barrier{Checkpoint: n})
-	require.NoError(a.t, err)
-	if finish == nil {
-		return nil
-	}
-	snapshot, err := finish(a.ctx)
-	require.NoError(a.t, err)
-	return snapshot.GetCommittables()
-}
-
-// commit tells that checkpoint n is complete and waits until the instance has committed it.
-func (a *attempt) commit(n uint64) {
-	a.t.Helper()
-	done := make(chan error, 1)
-	a.committer.Commit(n, func(err error) { done <- err })
-	select {
-	case err := <-done:
-		require.NoError(a.t, err)
-	case <-a.ctx.Done():
-		require.FailNow(a.t, "the commit did not end")
-	}
+	return Start[int](s.t, s.ctx, s.out.Sink(), Deployment{
+		Job: s.job, Attempt: n, Subtask: subtask, Parallelism: parallelism, Guarantee: guarantee, Checkpoints: Checkpoints(),
+		Restored: restored, Former: former,
+	})
 }
 
 // visible checks what can be read once no transaction is open.
@@ -173,17 +92,25 @@ func (s *suite) visible(want ...int) {
 	s.visibleNow(want...)
 }
 
-// visibleNow checks what can be read while transactions may be open.
+// visibleNow checks what can be read while transactions may be open. A commit is decided a little before its records can be read.
 func (s *suite) visibleNow(want ...int) {
 	s.t.Helper()
-	got, err := s.out.Read(s.ctx)
-	require.NoError(s.t, err)
-	slices.Sort(got)
-	if len(want) == 0 {
-		require.Empty(s.t, got)
-		return
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		got, err := s.out.Read(s.ctx)
+		require.NoError(s.t, err)
+		slices.Sort(got)
+		if len(got) >= len(want) {
+			require.Equal(s.t, append([]int{}, want...), append([]int{}, got...))
+			return
+		}
+		select {
+		case <-s.ctx.Done():
+			require.Equal(s.t, want, got)
+		case <-tick.C:
+		}
 	}
-	require.Equal(s.t, want, got)
 }
 
 func numbers(first, last int) []int {
@@ -196,54 +123,54 @@ func numbers(first, last int) []int {
 
 func (s *suite) visibleAfterCommit() {
 	a := s.start(1, graph.ExactlyOnce, nil)
-	a.write(1, 2)
-	require.Len(s.t, a.barrier(1), 1)
+	a.Write(1, 2)
+	require.Len(s.t, a.Barrier(1), 1)
 	s.visibleNow()
-	a.commit(1)
+	a.Commit(1)
 	s.visible(1, 2)
 }
 
 func (s *suite) repeatedNotices() {
 	a := s.start(1, graph.ExactlyOnce, nil)
-	a.commit(0)
-	a.write(1)
-	a.barrier(1)
-	a.commit(1)
-	a.commit(1)
-	a.write(2)
-	a.barrier(2)
-	a.commit(1)
+	a.Commit(0)
+	a.Write(1)
+	a.Barrier(1)
+	a.Commit(1)
+	a.Commit(1)
+	a.Write(2)
+	a.Barrier(2)
+	a.Commit(1)
 	s.visibleNow(1)
-	a.commit(2)
-	a.commit(1)
-	a.commit(2)
+	a.Commit(2)
+	a.Commit(1)
+	a.Commit(2)
 	s.visible(1, 2)
 }
 
 func (s *suite) emptyInterval() {
 	a := s.start(1, graph.ExactlyOnce, nil)
-	require.Empty(s.t, a.barrier(1))
-	a.commit(1)
-	a.write(1)
-	require.Len(s.t, a.barrier(2), 1)
-	require.Len(s.t, a.barrier(3), 1, "a transaction stays in the snapshots until its commit is confirmed")
-	a.commit(3)
-	require.Empty(s.t, a.barrier(4))
-	a.commit(4)
+	require.Empty(s.t, a.Barrier(1))
+	a.Commit(1)
+	a.Write(1)
+	require.Len(s.t, a.Barrier(2), 1)
+	require.Len(s.t, a.Barrier(3), 1, "a transaction stays in the snapshots until its commit is confirmed")
+	a.Commit(3)
+	require.Empty(s.t, a.Barrier(4))
+	a.Commit(4)
 	s.visible(1)
 }
 
 func (s *suite) cumulative() {
 	a := s.start(1, graph.ExactlyOnce, nil)
 	for n := 1; n <= 3; n++ {
-		a.write(n)
-		require.Len(s.t, a.barrier(uint64(n)), n)
+		a.Write(n)
+		require.Len(s.t, a.Barrier(uint64(n)), n)
 	}
-	a.write(4)
-	a.commit(3)
+	a.Write(4)
+	a.Commit(3)
 	s.visibleNow(1, 2, 3)
-	a.barrier(4)
-	a.commit(4)
+	a.Barrier(4)
+	a.Commit(4)
 	s.visible(1, 2, 3, 4)
 }
 
@@ -251,9 +178,9 @@ func (s *suite) manyCheckpoints() {
 	a := s.start(1, graph.ExactlyOnce, nil)
 	const rounds = 12
 	for n := 1; n <= rounds; n++ {
-		a.write(numbers(10*n, 10*n+9)...)
-		a.barrier(uint64(n))
-		a.commit(uint64(n))
+		a.Write(numbers(10*n, 10*n+9)...)
+		a.Barrier(uint64(n))
+		a.Commit(uint64(n))
 	}
 	require.NoError(s.t, s.out.Settled(s.ctx))
 	got, err := s.out.Read(s.ctx)
@@ -263,89 +190,89 @@ func (s *suite) manyCheckpoints() {
 
 func (s *suite) resumed() {
 	first := s.start(1, graph.ExactlyOnce, nil)
-	first.write(1, 2, 3)
-	committables := first.barrier(1)
-	s.start(2, graph.ExactlyOnce, committables, former(1))
+	first.Write(1, 2, 3)
+	committables := first.Barrier(1)
+	s.start(2, graph.ExactlyOnce, committables, Former(1))
 	s.visible(1, 2, 3)
 }
 
 func (s *suite) committedBeforeCrash() {
 	first := s.start(1, graph.ExactlyOnce, nil)
-	first.write(1)
-	committables := first.barrier(1)
-	first.commit(1)
-	first.write(2) // open at the crash
-	second := s.start(2, graph.ExactlyOnce, committables, former(1))
-	second.write(2)
-	second.barrier(2)
-	second.commit(2)
+	first.Write(1)
+	committables := first.Barrier(1)
+	first.Commit(1)
+	first.Write(2) // open at the crash
+	second := s.start(2, graph.ExactlyOnce, committables, Former(1))
+	second.Write(2)
+	second.Barrier(2)
+	second.Commit(2)
 	s.visible(1, 2)
 }
 
 func (s *suite) restoredTwice() {
 	first := s.start(1, graph.ExactlyOnce, nil)
-	first.write(1)
-	committables := first.barrier(1)
-	second := s.start(2, graph.ExactlyOnce, committables, former(1))
-	second.write(2)
-	second.barrier(2) // never completes
-	third := s.start(3, graph.ExactlyOnce, committables, former(1), former(2))
-	third.write(2)
-	third.barrier(3)
-	third.commit(3)
+	first.Write(1)
+	committables := first.Barrier(1)
+	second := s.start(2, graph.ExactlyOnce, committables, Former(1))
+	second.Write(2)
+	second.Barrier(2) // never completes
+	third := s.start(3, graph.ExactlyOnce, committables, Former(1), Former(2))
+	third.Write(2)
+	third.Barrier(3)
+	third.Commit(3)
 	s.visible(1, 2)
 }
 
 func (s *suite) unprepared() {
 	first := s.start(1, graph.ExactlyOnce, nil)
-	first.write(1)
-	s.start(2, graph.ExactlyOnce, nil, former(1))
+	first.Write(1)
+	s.start(2, graph.ExactlyOnce, nil, Former(1))
 	s.visible()
 }
 
 func (s *suite) preparedAfterRestore() {
 	first := s.start(1, graph.ExactlyOnce, nil)
-	first.write(1)
-	restored := first.barrier(1)
-	first.write(2)
-	first.barrier(2) // its acknowledgement is lost
-	second := s.start(2, graph.ExactlyOnce, restored, former(1))
+	first.Write(1)
+	restored := first.Barrier(1)
+	first.Write(2)
+	first.Barrier(2) // its acknowledgement is lost
+	second := s.start(2, graph.ExactlyOnce, restored, Former(1))
 	s.visible(1)
-	second.write(2)
-	second.barrier(3)
-	second.commit(3)
+	second.Write(2)
+	second.Barrier(3)
+	second.Commit(3)
 	s.visible(1, 2)
 }
 
 func (s *suite) closeKeepsPrepared() {
 	first := s.start(1, graph.ExactlyOnce, nil)
-	first.write(1)
-	committables := first.barrier(1)
-	first.write(2)
-	first.close()
+	first.Write(1)
+	committables := first.Barrier(1)
+	first.Write(2)
+	first.Close()
 	s.visibleNow()
-	s.start(2, graph.ExactlyOnce, committables, former(1))
+	s.start(2, graph.ExactlyOnce, committables, Former(1))
 	s.visible(1)
 }
 
 func (s *suite) zombie() {
 	first := s.start(1, graph.ExactlyOnce, nil)
-	first.write(1)
-	committables := first.barrier(1)
-	first.write(2)
-	second := s.start(2, graph.ExactlyOnce, committables, former(1))
-	second.write(2)
+	first.Write(1)
+	committables := first.Barrier(1)
+	first.Write(2)
+	second := s.start(2, graph.ExactlyOnce, committables, Former(1))
+	second.Write(2)
 	// The former attempt wakes: it may write, prepare and commit as it likes. Errors are welcome, effects are not.
-	_ = first.collector.Collect(3, operator.NoTimestamp)
-	if finish, err := first.instance.Snapshot(s.ctx, operator.Barrier{Checkpoint: 2}); err == nil && finish != nil {
+	_ = first.Collector.Collect(3, operator.NoTimestamp)
+	if finish, err := first.Instance.Snapshot(s.ctx, operator.Barrier{Checkpoint: 2}); err == nil && finish != nil {
 		_, _ = finish(s.ctx)
 	}
 	done := make(chan error, 1)
-	first.committer.Commit(2, func(err error) { done <- err })
-	first.drop()
+	first.Notify(2, done)
+	first.Drop()
 	<-done
-	second.barrier(3)
-	second.commit(3)
+	second.Barrier(3)
+	second.Commit(3)
 	s.visible(1, 2)
 }
 
@@ -353,11 +280,11 @@ func (s *suite) rescaled() {
 	var committables []*snapshotv1.Committable
 	for subtask := range 3 {
 		a := s.startAs(1, subtask, 3, graph.ExactlyOnce, nil)
-		a.write(10 * (subtask + 1))
-		committables = append(committables, a.barrier(1)...)
-		a.write(10*(subtask+1) + 1)
+		a.Write(10 * (subtask + 1))
+		committables = append(committables, a.Barrier(1)...)
+		a.Write(10*(subtask+1) + 1)
 	}
-	past := former(1)
+	past := Former(1)
 	past.Parallelism = 3
 	for subtask := range 2 {
 		var share []*snapshotv1.Committable
@@ -373,11 +300,11 @@ func (s *suite) rescaled() {
 
 func (s *suite) atLeastOnce() {
 	a := s.start(1, graph.AtLeastOnce, nil)
-	a.write(1, 2)
-	a.barrier(1)
+	a.Write(1, 2)
+	a.Barrier(1)
 	s.visible(1, 2)
-	a.write(3)
-	require.NoError(s.t, a.instance.EndInput())
+	a.Write(3)
+	require.NoError(s.t, a.Instance.EndInput())
 	s.visible(1, 2, 3)
-	a.close()
+	a.Close()
 }

@@ -44,6 +44,7 @@ func New(config map[string]any) kafkasink.NewProducer {
 			"batch.size":                   1000000,
 			"message.timeout.ms":           0,
 			"go.delivery.report.fields":    "all",
+			"go.logs.channel.enable":       true,
 		})
 		if cfg.TransactionalID != "" {
 			settings["transactional.id"] = cfg.TransactionalID
@@ -65,8 +66,9 @@ type producer struct {
 	cfg      kafkasink.ProducerConfig
 	settings kafka.ConfigMap
 	p        *kafka.Producer
-	admin    *kgo.Client // for the transaction's identity, which librdkafka does not tell
-	done     chan struct{}
+	admin    *kgo.Client   // for the transaction's identity, which librdkafka does not tell
+	done     chan struct{} // closed when all reports are told
+	logged   chan struct{} // closed when the log has ended
 	pending  atomic.Int64
 	closed   atomic.Bool
 }
@@ -84,7 +86,9 @@ func (p *producer) start() error {
 	}
 	p.p = handle
 	p.done = make(chan struct{})
+	p.logged = make(chan struct{})
 	go p.report()
+	go p.log()
 	return nil
 }
 
@@ -104,6 +108,14 @@ func (p *producer) report() {
 	}
 }
 
+// log passes librdkafka's log on. What matters comes as an error as well, so everything is for debugging.
+func (p *producer) log() {
+	defer close(p.logged)
+	for e := range p.p.Logs() {
+		p.cfg.Logger.Debug("librdkafka", "client", e.Name, "level", e.Level, "tag", e.Tag, "message", e.Message)
+	}
+}
+
 func (p *producer) Init(ctx context.Context) error {
 	if err := p.start(); err != nil {
 		return err
@@ -116,7 +128,7 @@ func (p *producer) Init(ctx context.Context) error {
 		return fmt.Errorf("make a Kafka client: %w", err)
 	}
 	p.admin = admin
-	err = p.p.InitTransactions(ctx)
+	err = inSteps(ctx, p.p.InitTransactions)
 	var ke kafka.Error
 	if errors.As(err, &ke) && ke.Code() == kafka.ErrInvalidTransactionTimeout {
 		return fmt.Errorf("%w: %w", kafkasink.ErrTimeoutRefused, err)
@@ -185,7 +197,24 @@ func (p *producer) Identity(ctx context.Context) (kafkasink.Identity, error) {
 	return kafkasink.Identity{ProducerID: d.ProducerID, ProducerEpoch: d.ProducerEpoch, EndTxnVersion: kafkasink.EndTxnV1}, nil
 }
 
-func (p *producer) Commit(ctx context.Context) error { return p.p.CommitTransaction(ctx) }
+func (p *producer) Commit(ctx context.Context) error { return inSteps(ctx, p.p.CommitTransaction) }
+
+// step is how long one blocking call of librdkafka waits before the context is looked at.
+const step = 500 * time.Millisecond
+
+// inSteps makes a transactional call end with its context, of which librdkafka looks at the deadline only. A call that timed out goes
+// on where it was when it is repeated.
+func inSteps(ctx context.Context, call func(context.Context) error) error {
+	for {
+		short, cancel := context.WithTimeout(ctx, step)
+		err := call(short)
+		cancel()
+		var ke kafka.Error
+		if err == nil || ctx.Err() != nil || !errors.As(err, &ke) || ke.Code() != kafka.ErrTimedOut {
+			return err
+		}
+	}
+}
 
 func (p *producer) TransactionsV2() bool { return false }
 
@@ -196,6 +225,7 @@ func (p *producer) Close() {
 	if p.p != nil {
 		p.p.Close()
 		<-p.done
+		<-p.logged
 	}
 	if p.admin != nil {
 		p.admin.Close()
