@@ -24,7 +24,8 @@ type Config struct {
 	Listen string
 	// Advertise is the host:port by which others reach the listener; empty takes the listener's address.
 	Advertise string
-	// Members is the first configuration. Later it only overrides the addresses of members that moved.
+	// Members is the first configuration; empty means this member alone. Later it only overrides the addresses of members that
+	// moved.
 	Members []Member
 	// Heartbeat is the time without contact after which a follower stands for election, and Election the time an election may
 	// take; default 500 ms each, at least 50 ms.

@@ -92,6 +92,9 @@ func Open(cfg Config, fsm raft.FSM) (_ *Node, err error) {
 	n.wg.Add(2)
 	go n.relayLeadership()
 	go n.watchWrites()
+	if len(cfg.Members) == 0 {
+		n.cfg.Members = []Member{{ID: cfg.ID, Address: n.Address()}}
+	}
 	if !hadState && n.listed() {
 		n.wg.Add(1)
 		go n.bootstrap()
