@@ -1,6 +1,7 @@
 package streamtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func Parallelism(n int) Option { return func(c *config) { c.parallelism = n } }
 func From(cp *Checkpoint) Option { return func(c *config) { c.from = cp } }
 
 // Logger takes the job's messages; the default drops them.
-func Logger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
+func Logger(l *slog.Logger) Option { return func(c *config) { c.logger = cmp.Or(l, c.logger) } }
 
 // Job is a running job. It is used by one goroutine. After an error every method returns that error.
 type Job struct {
