@@ -59,9 +59,10 @@ const (
 type coordinatorView uint8
 
 const (
-	viewOther  coordinatorView = iota // another transaction, or none
-	viewOpen                          // this transaction is open
-	viewEnding                        // this transaction is being ended; markers follow
+	viewOther      coordinatorView = iota // another transaction, or none
+	viewOpen                              // this transaction is open
+	viewCommitting                        // this transaction is being committed; markers follow
+	viewAborting                          // this transaction is being aborted; markers follow
 )
 
 // conclude says what the markers of all partitions, together with the coordinator's view taken before them, prove. A transaction ends

@@ -180,8 +180,10 @@ func (c *cluster) view(ctx context.Context, p *prepared) (coordinatorView, error
 	switch {
 	case ours && d.State == "Ongoing" && d.ProducerEpoch == p.Identity.ProducerEpoch:
 		return viewOpen, nil
-	case ours && (d.State == "PrepareCommit" || d.State == "PrepareAbort" || d.State == "PrepareEpochFence"):
-		return viewEnding, nil
+	case ours && d.State == "PrepareCommit":
+		return viewCommitting, nil
+	case ours && (d.State == "PrepareAbort" || d.State == "PrepareEpochFence"):
+		return viewAborting, nil
 	}
 	return viewOther, nil
 }

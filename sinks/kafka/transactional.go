@@ -212,8 +212,10 @@ func (s *transactional[T]) stillOpen(ctx context.Context, p *prepared, budget ti
 		return fmt.Errorf("ask for the state of transaction %s: %w", p.ID, err)
 	}
 	switch view {
-	case viewEnding:
-		return nil // its commit is under way beside the task
+	case viewCommitting:
+		return nil // beside the task
+	case viewAborting:
+		return fmt.Errorf("%w: the broker is ending %s (%s)", errOverdue, p.ID, p)
 	case viewOther:
 		// It may just have been committed beside the task; only an abort is trouble.
 		if proof, err := s.cluster.prove(ctx, p); err != nil || proof != verdictCommitted {
