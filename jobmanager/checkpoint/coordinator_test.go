@@ -341,6 +341,14 @@ func TestNoticeIsRepeatedUntilAcknowledged(t *testing.T) {
 	h.expect()
 }
 
+func TestCommitOfWhatIsNotCompletedIsNotBelieved(t *testing.T) {
+	h := newHarness(t)
+	id := h.trigger()
+	h.acked(id)
+	h.commit(id)
+	require.Equal(t, []string{"w1", "w2"}, take[checkpoint.Notify](h).Workers)
+}
+
 func TestCommitsAreCumulative(t *testing.T) {
 	h := newHarness(t)
 	first := h.trigger()

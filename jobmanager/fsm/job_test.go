@@ -25,7 +25,9 @@ func TestMembersAreKeptByID(t *testing.T) {
 	for _, id := range []string{"b", "c", "a"} {
 		require.NoError(t, w.apply(member(id, 17)).Err)
 	}
+	before := w.state.View()
 	require.NoError(t, w.apply(member("b", 18)).Err)
+	require.Equal(t, uint32(17), before.Members()[1].GetLevel(), "a view taken before stays what it was")
 	w.repeated(member("b", 18))
 	w.rejected(fsm.ErrInvalid, member("", 1))
 	var got []string
