@@ -134,6 +134,7 @@ func (keyCodec) ID() string { return "key" }
 func (keyCodec) Append(dst []byte, k int64) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(k))
 }
+
 func (keyCodec) Decode(src []byte) (int64, error) { return int64(binary.BigEndian.Uint64(src)), nil }
 
 const keys = 8

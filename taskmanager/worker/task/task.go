@@ -332,7 +332,7 @@ func (t *Task) Cancel() {
 }
 
 func (t *Task) closeSenders(clean bool) {
-	for _, o := range t.outputs {
+	for _, o := range t.cfg.Outputs {
 		for _, s := range o.Senders {
 			s.Close(clean)
 		}
@@ -340,12 +340,13 @@ func (t *Task) closeSenders(clean bool) {
 }
 
 // protect turns a panic on the task's goroutine into an error that names the operator.
-func (t *Task) protect(fn func() error) error {
-	err := protect(fn)
-	if p, ok := err.(*PanicError); ok {
-		return t.errorf("run", p)
-	}
-	return err
+func (t *Task) protect(fn func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = t.errorf("run", &PanicError{Value: r, Stack: string(debug.Stack())})
+		}
+	}()
+	return fn()
 }
 
 // protect turns a panic of fn into a *PanicError.
