@@ -82,6 +82,10 @@ func Start(t testing.TB, cfg localcluster.Config) *Cluster {
 }
 
 func (c *Cluster) printLogs() {
+	for _, args := range [][]string{{"list", "--all"}, {"list", "-o", "json"}} {
+		r := c.Weir(args...)
+		c.t.Logf("---- weir %s\n%s%s", strings.Join(args, " "), r.Stdout, r.Stderr)
+	}
 	for _, p := range append(c.JobManagers(), c.TaskManagers()...) {
 		c.t.Logf("---- %s (pid %d, running %v)\n%s", p.ID, p.PID(), p.Running(), p.LogTail(60))
 	}

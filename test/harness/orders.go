@@ -35,6 +35,14 @@ func (c *Cluster) StartOrders(n, rate uint64) *OrderRun {
 		Topics: orders.Topics{Brokers: []string{c.Broker.Addr()}, Orders: name + "-orders", Totals: name + "-totals", Replication: 1},
 		Input:  orders.Stream{Orders: n, Rate: rate, Base: time.Now().Truncate(orders.Window).UnixMilli()},
 	}
+	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			open, err := c.Broker.OpenTransactions(context.Background(), r.Topics.Totals)
+			c.t.Logf("open transactions: %v %v", open, err)
+			ids, err := c.Broker.TransactionalIDs(context.Background(), "")
+			c.t.Logf("transactional ids: %v %v", ids, err)
+		}
+	})
 	r.ledger = orders.NewLedger(r.Input.Expected())
 	require.NoError(c.t, r.Topics.Create(c.t.Context()))
 	ctx, cancel := context.WithCancel(context.Background())
