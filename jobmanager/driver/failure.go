@@ -59,6 +59,9 @@ func (j *job) onTaskFailed(w *worker, e *workerv1.TaskFailed) {
 	if f.outputTail == "" {
 		f.outputTail = e.GetStack()
 	}
+	if f.task == "" { // reported by the TaskManager for the whole process
+		f.origin = originProcess
+	}
 	// Trouble of one task while another TaskManager is out of sight is most likely about that one.
 	if f.class == restartClass {
 		for _, o := range j.att.workers {
