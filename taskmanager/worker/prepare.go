@@ -52,7 +52,7 @@ func (w *Worker) prepare(ctx context.Context, p *workerv1.Prepare) error {
 		return operator.Fatal(err)
 	}
 	w.report.expectSources(b.sources)
-	if err := w.forEach(ctx, d, func(ctx context.Context, r *runner) error { return r.task.Open(ctx, d.settleOnly) }); err != nil {
+	if !w.forEach(ctx, d, func(ctx context.Context, r *runner) error { return r.task.Open(ctx, d.settleOnly) }) {
 		return nil
 	}
 	committed := 0
@@ -105,16 +105,11 @@ func (w *Worker) start(ctx context.Context, s *workerv1.Start) error {
 		w.report.started()
 		return nil
 	}
-	err := w.forEach(ctx, d, func(ctx context.Context, r *runner) error {
+	fenced := w.forEach(ctx, d, func(ctx context.Context, r *runner) error {
 		return r.task.Fence(ctx, func(uid string) operator.Scope { return scope(s, uid, r.task) })
 	})
-	if err != nil {
+	if !fenced || !d.settleOnly && !w.connect(ctx, s) {
 		return nil
-	}
-	if !d.settleOnly {
-		if err := w.connect(ctx, s); err != nil {
-			return nil
-		}
 	}
 	d.started = true
 	if !d.settleOnly {
@@ -126,8 +121,8 @@ func (w *Worker) start(ctx context.Context, s *workerv1.Start) error {
 	return nil
 }
 
-// forEach runs fn for all tasks at once. A failure is reported with its task; the error tells only that there was one.
-func (w *Worker) forEach(ctx context.Context, d *deployment, fn func(context.Context, *runner) error) error {
+// forEach runs fn for all tasks at once and reports whether all went well. A failure has been told, with its task.
+func (w *Worker) forEach(ctx context.Context, d *deployment, fn func(context.Context, *runner) error) bool {
 	var g errgroup.Group
 	for _, r := range d.runners {
 		g.Go(func() error {
@@ -138,7 +133,7 @@ func (w *Worker) forEach(ctx context.Context, d *deployment, fn func(context.Con
 			return err
 		})
 	}
-	return wait(ctx, &g)
+	return wait(ctx, &g) == nil
 }
 
 // wait waits for a group, but no longer than a canceled worker may take.
@@ -175,8 +170,8 @@ func scope(s *workerv1.Start, uid string, t *task.Task) operator.Scope {
 	return sc
 }
 
-// connect connects the channels to other workers.
-func (w *Worker) connect(ctx context.Context, s *workerv1.Start) error {
+// connect connects the channels to other workers and reports whether all went well, like forEach.
+func (w *Worker) connect(ctx context.Context, s *workerv1.Start) bool {
 	d := w.deployment
 	addresses := make(map[taskKey]string)
 	for _, a := range s.GetAddresses() {
@@ -198,5 +193,5 @@ func (w *Worker) connect(ctx context.Context, s *workerv1.Start) error {
 			return err
 		})
 	}
-	return wait(ctx, &g)
+	return wait(ctx, &g) == nil
 }

@@ -67,9 +67,9 @@ func (w *world) prepare(id string, rows []string) {
 func (w *world) commit(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.ended[id] == "committed":
-	case w.ended[id] == "aborted":
+	switch w.ended[id] {
+	case "committed":
+	case "aborted":
 		w.wrongs = append(w.wrongs, "commit of the aborted "+id)
 	default:
 		rows, ok := w.prepared[id]

@@ -63,7 +63,9 @@ func (a *attempt) carryOutOne(e checkpoint.Effect) (answer checkpoint.Event) {
 	case checkpoint.Settle:
 		// A lost note costs only that a restore asks the sinks once more.
 		if err := a.dir.update(func(j *raftv1.JobRecord) { settle(j, e.Checkpoint) }); err != nil {
-			a.trouble("settled checkpoint not recorded", err)
+			if !a.uncertain(err) {
+				a.cfg.Logger.Warn("settled checkpoint not recorded", "err", err)
+			}
 		}
 	case checkpoint.ReserveIDs:
 		first := a.dir.job().GetNextCheckpoint()
@@ -114,8 +116,7 @@ func (a *attempt) propose(e checkpoint.Propose) checkpoint.Event {
 	n := e.Completed.GetId()
 	former := slices.Clone(a.dir.job().GetCheckpoints())
 	if err := a.dir.complete(e.Completed, e.Target, a.graph.Checkpoints.Retained); err != nil {
-		if errors.Is(err, ErrUncertain) {
-			a.trouble("outcome of a checkpoint unknown", err)
+		if a.uncertain(err) {
 			return checkpoint.Decided{Checkpoint: n, Outcome: checkpoint.Unknown, Reason: err.Error()}
 		}
 		return checkpoint.Decided{Checkpoint: n, Outcome: checkpoint.Rejected, Reason: err.Error()}
@@ -133,11 +134,11 @@ func (a *attempt) propose(e checkpoint.Propose) checkpoint.Event {
 	return checkpoint.Decided{Checkpoint: n, Outcome: checkpoint.Committed}
 }
 
-// trouble logs a failed change of the record. One whose outcome is unknown ends the run: the next start reads what is there.
-func (a *attempt) trouble(what string, err error) {
-	if errors.Is(err, ErrUncertain) {
-		a.end = &ending{how: failed, message: what + ": " + err.Error(), class: workerv1.FailureClass_FAILURE_CLASS_FATAL}
-		return
+// uncertain reports whether a change of the record has an unknown outcome, and then ends the run: the next start reads what is there.
+func (a *attempt) uncertain(err error) bool {
+	if !errors.Is(err, ErrUncertain) {
+		return false
 	}
-	a.cfg.Logger.Warn(what, "err", err)
+	a.end = &ending{how: failed, message: err.Error(), class: workerv1.FailureClass_FAILURE_CLASS_FATAL}
+	return true
 }

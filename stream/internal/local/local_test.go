@@ -131,10 +131,10 @@ func TestRestartsAfterFailures(t *testing.T) {
 	j.n, j.pace, j.restarts = 2000, time.Millisecond, 100
 	var records, commits atomic.Int64
 	j.record = func(int, int) error {
-		switch n := records.Add(1); {
-		case n%3000 == 1111:
+		switch records.Add(1) % 3000 {
+		case 1111:
 			panic("now and then")
-		case n%3000 == 2222:
+		case 2222:
 			return errors.New("now and then")
 		}
 		return nil

@@ -37,13 +37,17 @@ type Config struct {
 	// Dir is the process's scratch directory.
 	Dir string
 	// Plan compiles the job; see worker.Config.
-	Plan   func(parallelism int) (*operator.Program, error)
+	Plan func(parallelism int) (*operator.Program, error)
+	// Logger defaults to one that discards.
 	Logger *slog.Logger
 }
 
 // Run serves as a worker until it is finished, canceled or failed, or the TaskManager is gone. The process should exit at once when
 // it returns: with code 0 for nil and 1 otherwise.
 func Run(ctx context.Context, cfg Config) error {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	conn, err := grpc.NewClient("unix:"+cfg.Socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
@@ -97,7 +101,8 @@ func Run(ctx context.Context, cfg Config) error {
 	select {
 	case <-sent:
 		select {
-		case <-lost: // the TaskManager has taken everything and ended the stream
+		case reason := <-lost: // the TaskManager has taken everything and ended the stream
+			cfg.Logger.Debug("conversation ended", "reason", reason)
 		case <-patience.C:
 		}
 	case <-patience.C:

@@ -51,7 +51,7 @@ func (m *taskManager) Control(stream grpc.BidiStreamingServer[workerv1.ControlRe
 	for {
 		r, err := stream.Recv()
 		if err != nil {
-			return nil
+			return err
 		}
 		m.events <- r.GetEvent()
 	}

@@ -190,12 +190,12 @@ func (f *fixture) run(t *testing.T, cfg task.Config) {
 	go func() { f.done <- f.task.Run(context.Background()) }()
 	t.Cleanup(func() {
 		f.task.Cancel()
-		<-f.done
+		require.NotErrorIs(t, <-f.done, context.Canceled, "a task ends for a reason of its own")
 		require.NoError(t, f.task.Close())
 	})
 }
 
-func twoSteps(t *testing.T, edit func(cfg *task.Config, a, b *step)) *fixture {
+func twoSteps(t *testing.T) *fixture {
 	f := &fixture{d: newDiary(), out: exchange.NewInbox(1)}
 	cfg := config(f.d)
 	sender := exchange.NewLocal(f.out, 0)
@@ -209,9 +209,6 @@ func twoSteps(t *testing.T, edit func(cfg *task.Config, a, b *step)) *fixture {
 		cfg.Readers = append(cfg.Readers, reader{a})
 	}
 	cfg.Outputs = []task.Output{{From: 1, Writer: w, Senders: []exchange.Sender{sender}}}
-	if edit != nil {
-		edit(&cfg, a, b)
-	}
 	f.run(t, cfg)
 	return f
 }
@@ -234,7 +231,7 @@ func (f *fixture) next(t *testing.T) exchange.Element {
 }
 
 func TestRecordsBeforeWatermarksBeforeBarriers(t *testing.T) {
-	f := twoSteps(t, nil)
+	f := twoSteps(t)
 	require.NoError(t, f.senders[0].Send(batch{1, 2}))
 	require.NoError(t, f.senders[0].Watermark(10))
 	require.NoError(t, f.senders[1].Watermark(20))
@@ -256,7 +253,7 @@ func TestRecordsBeforeWatermarksBeforeBarriers(t *testing.T) {
 }
 
 func TestEndGoesFromOperatorToOperator(t *testing.T) {
-	f := twoSteps(t, nil)
+	f := twoSteps(t)
 	for _, s := range f.senders {
 		require.NoError(t, s.Watermark(operator.MaxWatermark))
 		require.NoError(t, s.End())
@@ -275,7 +272,7 @@ func TestEndGoesFromOperatorToOperator(t *testing.T) {
 }
 
 func TestIdlenessGoesDownTheChain(t *testing.T) {
-	f := twoSteps(t, nil)
+	f := twoSteps(t)
 	require.NoError(t, f.senders[0].Watermark(10))
 	require.NoError(t, f.senders[1].Idle(true))
 	f.d.wait(t, "b watermark 10")
@@ -349,7 +346,7 @@ func TestTimersFireWithoutInput(t *testing.T) {
 }
 
 func TestPostedWorkRunsOnTheTask(t *testing.T) {
-	f := twoSteps(t, nil)
+	f := twoSteps(t)
 	f.task.Post(func() error { f.d.note("posted"); return nil })
 	f.d.wait(t, "posted")
 	f.task.Post(func() error { return operator.Fatal(errors.New("posted failure")) })
@@ -357,7 +354,7 @@ func TestPostedWorkRunsOnTheTask(t *testing.T) {
 }
 
 func TestNothingIsPostedAfterTheEnd(t *testing.T) {
-	f := twoSteps(t, nil)
+	f := twoSteps(t)
 	f.task.Finish()
 	require.NoError(t, <-f.done)
 	f.done <- nil
