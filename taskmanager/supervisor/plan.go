@@ -53,16 +53,11 @@ func (s *Supervisor) plan(ctx context.Context, m *clusterv1.PlanJob) (*jobv1.Pla
 
 	file := filepath.Join(dir, "plan")
 	out := &output{}
-	newCmd := func() *exec.Cmd {
-		cmd := exec.Command(binary, m.GetArgs()...)
-		cmd.Dir = dir
-		cmd.Env = append(jobEnviron(), "WEIR_MODE=plan", "WEIR_PLAN_OUTPUT="+file, "WEIR_JOB_NAME="+m.GetName())
-		if n := m.GetParallelism(); n > 0 {
-			cmd.Env = append(cmd.Env, "WEIR_PARALLELISM="+strconv.FormatUint(uint64(n), 10))
-		}
-		cmd.Stdout, cmd.Stderr = out, out
-		return cmd
+	env := []string{"WEIR_MODE=plan", "WEIR_PLAN_OUTPUT=" + file, "WEIR_JOB_NAME=" + m.GetName()}
+	if n := m.GetParallelism(); n > 0 {
+		env = append(env, "WEIR_PARALLELISM="+strconv.FormatUint(uint64(n), 10))
 	}
+	newCmd := func() *exec.Cmd { return jobCommand(binary, m.GetArtifactSha256(), m.GetArgs(), dir, out, env...) }
 	p, err := s.startIsolated(newCmd)
 	if err != nil {
 		return nil, startError(err, binary)

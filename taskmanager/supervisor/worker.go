@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -126,10 +127,8 @@ func (w *worker) supervise(out *output) error {
 	}
 	defer control.close()
 
-	cmd := exec.Command(binary, w.start.GetArgs()...)
-	cmd.Dir = w.dir
-	cmd.Env = append(jobEnviron(), "WEIR_MODE=worker", "WEIR_CONTROL_SOCKET="+w.socket, "WEIR_TOKEN="+w.token, "WEIR_WORK_DIR="+w.dir)
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd := jobCommand(binary, w.start.GetArtifactSha256(), w.start.GetArgs(), w.dir, out,
+		"WEIR_MODE=worker", "WEIR_CONTROL_SOCKET="+w.socket, "WEIR_TOKEN="+w.token, "WEIR_WORK_DIR="+w.dir)
 	p, err := w.launch(cmd)
 	if err != nil || p == nil {
 		return err
@@ -307,15 +306,27 @@ func storage(err error) error {
 	return &classifiedError{workerv1.FailureClass_FAILURE_CLASS_STORAGE, err}
 }
 
-// jobEnviron is the environment a job binary inherits: ours, without settings of Weir's own.
-func jobEnviron() []string {
-	var out []string
+// ownVariables are settings of Weir that a job binary must not inherit: a node's, and those that a supervisor sets itself.
+var ownVariables = []string{
+	"WEIR_TM_", "WEIR_JM_", "WEIR_JOBMANAGER=", "WEIR_MODE=", "WEIR_CONTROL_SOCKET=", "WEIR_TOKEN=", "WEIR_WORK_DIR=",
+	"WEIR_PLAN_OUTPUT=", "WEIR_PARALLELISM=", "WEIR_JOB_NAME=", "WEIR_STATE_DIR=",
+}
+
+// jobCommand returns a command that runs a job binary in dir with our environment. Its own name is short, since a job without a name
+// is called after it.
+func jobCommand(binary, hash string, args []string, dir string, out *output, env ...string) *exec.Cmd {
+	cmd := exec.Command(binary, args...)
+	cmd.Args[0] = "job-" + hash[:8]
+	cmd.Dir = dir
+	cmd.Stdout, cmd.Stderr = out, out
 	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "WEIR_") {
-			out = append(out, e)
+		own := func(prefix string) bool { return strings.HasPrefix(e, prefix) }
+		if !slices.ContainsFunc(ownVariables, own) {
+			cmd.Env = append(cmd.Env, e)
 		}
 	}
-	return out
+	cmd.Env = append(cmd.Env, env...)
+	return cmd
 }
 
 // startError explains why a binary could not be executed.
