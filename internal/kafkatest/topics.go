@@ -293,3 +293,21 @@ func wrap(doing string, err error) error {
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
+
+// EndOffset returns a partition's high watermark.
+func (b *Broker) EndOffset(ctx context.Context, topic string, partition int32) (int64, error) {
+	var end int64
+	err := b.admin(func(adm *kadm.Client) error {
+		ends, err := adm.ListEndOffsets(ctx, topic)
+		if err != nil {
+			return err
+		}
+		o, ok := ends.Lookup(topic, partition)
+		if !ok {
+			return fmt.Errorf("partition %d is unknown", partition)
+		}
+		end = o.Offset
+		return o.Err
+	})
+	return end, wrap("list end offsets of "+topic, err)
+}

@@ -3,6 +3,7 @@ package kafkasink
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -51,6 +52,7 @@ type franz struct {
 	cl      *kgo.Client
 	promise func(*kgo.Record, error)
 	slab    []kgo.Record
+	closing sync.Once
 }
 
 var _ Producer = (*franz)(nil)
@@ -102,7 +104,8 @@ func (f *franz) Commit(ctx context.Context) error { return f.cl.EndTransaction(c
 
 func (f *franz) TransactionsV2() bool { return f.cfg.TransactionsV2 }
 
-func (f *franz) Close() { f.cl.Close() }
+// Close may be repeated: a client that is given up is closed at once and with the sink.
+func (f *franz) Close() { f.closing.Do(f.cl.Close) }
 
 // partitioner honours a partition that the record names and else leaves the choice to the client's own partitioner.
 type partitioner struct{ kind Partitioner }

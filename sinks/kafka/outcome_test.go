@@ -221,7 +221,7 @@ func TestClientThatFailsToCommitIsReplaced(t *testing.T) {
 	topic := b.Topic(t, 1, nil)
 	s := openSink(t, b, topic, shortTimeouts, TransactionTimeout(time.Minute))
 	c, p := prepare(t, s, 1)
-	s.lanes.find(p.ID).producer.Close()
+	s.lanes.find(p.ID).producer.Close() // as if it had broken
 	require.NoError(t, s.Commit(t.Context(), c))
 	require.NoError(t, b.WaitNoOpenTransactions(t.Context(), topic))
 	s.Release(c)

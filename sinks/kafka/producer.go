@@ -30,7 +30,7 @@ type Producer interface {
 	// TransactionsV2 reports whether the client writes with the second transaction protocol. With the first one an id is
 	// initialised anew, by a new client, before it is used again.
 	TransactionsV2() bool
-	// Close releases the client. It ends no transaction.
+	// Close releases the client. It ends no transaction and may be repeated.
 	Close()
 }
 

@@ -202,16 +202,26 @@ func (p *producer) Commit(ctx context.Context) error { return inSteps(ctx, p.p.C
 // step is how long one blocking call of librdkafka waits before the context is looked at.
 const step = 500 * time.Millisecond
 
-// inSteps makes a transactional call end with its context, of which librdkafka looks at the deadline only. A call that timed out goes
-// on where it was when it is repeated.
+// pause is the wait before a call is repeated that failed in passing.
+const pause = 20 * time.Millisecond
+
+// inSteps makes a transactional call end with its context, of which librdkafka looks at the deadline only. A call that timed out, or
+// that librdkafka says may be repeated, goes on where it was.
 func inSteps(ctx context.Context, call func(context.Context) error) error {
 	for {
 		short, cancel := context.WithTimeout(ctx, step)
 		err := call(short)
 		cancel()
 		var ke kafka.Error
-		if err == nil || ctx.Err() != nil || !errors.As(err, &ke) || ke.Code() != kafka.ErrTimedOut {
+		if err == nil || !errors.As(err, &ke) || !ke.IsRetriable() && ke.Code() != kafka.ErrTimedOut {
 			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
 		}
 	}
 }
