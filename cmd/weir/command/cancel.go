@@ -68,7 +68,7 @@ func (a *app) awaitEnd(ctx context.Context, c *client.Client, id string, wait ti
 
 func waitingFor(j *jobv1.Job) string {
 	if w := j.GetWaitingFor(); w != "" {
-		return ", waits for " + w
+		return ", waits: " + w
 	}
 	return ""
 }

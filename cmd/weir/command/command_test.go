@@ -265,7 +265,7 @@ func TestHelpOfEveryCommandHasAnExample(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	waiting := endedJob(jobv1.JobState_JOB_STATE_CREATED)
-	waiting.Id, waiting.WaitingFor, waiting.LastCheckpoint, waiting.LagRecords = "job2", "4 slots: 1 of 4 is free", nil, -1
+	waiting.Id, waiting.WaitingFor, waiting.LastCheckpoint, waiting.LagRecords = "job2", "needs 4 slots, 1 free on 1 TaskManager", nil, -1
 	for name, c := range map[string]struct {
 		jobs []*jobv1.Job
 		args []string
@@ -325,7 +325,7 @@ func TestSubmitOutcomes(t *testing.T) {
 	retried := endedJob(jobv1.JobState_JOB_STATE_RESTARTING)
 	retried.Failures = failed.Failures
 	waiting := endedJob(jobv1.JobState_JOB_STATE_CREATED)
-	waiting.WaitingFor = "4 slots: 1 of 4 is free"
+	waiting.WaitingFor = "needs 4 slots, 1 free on 1 TaskManager"
 	for name, c := range map[string]struct {
 		job  *jobv1.Job
 		code int
@@ -333,7 +333,7 @@ func TestSubmitOutcomes(t *testing.T) {
 	}{
 		"failed":        {failed, 1, "totals/0 on h1: SASL authentication failed"},
 		"retried":       {retried, 1, "SASL authentication failed"},
-		"without slots": {waiting, 0, "waiting for 4 slots"},
+		"without slots": {waiting, 0, "waiting and starts by itself: needs 4 slots"},
 		"slow":          {endedJob(jobv1.JobState_JOB_STATE_DEPLOYING), 0, "not prepared yet (DEPLOYING)"},
 		"finished":      {endedJob(jobv1.JobState_JOB_STATE_FINISHED), 0, ""},
 	} {

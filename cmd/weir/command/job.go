@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/oklog/ulid/v2"
@@ -56,10 +57,11 @@ func requestID(cmd *cobra.Command) func() string {
 	}
 }
 
-// withRequest adds the request's id to an error after which the user may want to repeat it.
+// withRequest adds the request's id to an error after which repeating the request tells its outcome.
 func withRequest(err error, id string) error {
-	if err == nil {
-		return nil
+	var unknown *client.UnknownOutcomeError
+	if !errors.As(err, &unknown) {
+		return err
 	}
 	return fmt.Errorf("%w (request id %s)", err, id)
 }

@@ -40,7 +40,7 @@ func (a *app) list() *cobra.Command {
 		}
 		for _, j := range resp.GetJobs() {
 			if w := j.GetWaitingFor(); w != "" && !ended(j.GetState()) {
-				a.note("%s waits for %s", j.GetId(), w)
+				a.note("%s waits: %s", j.GetId(), w)
 			}
 		}
 		a.note("%d of %d slots are free", resp.GetFreeSlots(), resp.GetTotalSlots())

@@ -56,7 +56,7 @@ func (a *app) writeJob(w io.Writer, j *jobv1.Job) error {
 	if j.GetEndedAtMs() != 0 {
 		optional("Ended:", clock(j.GetEndedAtMs()))
 	}
-	optional("Waits for:", j.GetWaitingFor())
+	optional("Waits:", j.GetWaitingFor())
 	if c := j.GetLastCheckpoint(); c != nil {
 		optional("Checkpoint:", fmt.Sprintf("%d, completed in %s, %s to restore (%d completed in all)", c.GetId(),
 			short(time.Duration(c.GetDurationMs())*time.Millisecond), size(c.GetTotalBytes()), j.GetCompletedCheckpoints()))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,7 +64,7 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 		req.RequestId, req.ArtifactSha256, req.Args = id(), b.hash, args[1:]
 		resp, err := call(ctx, c, req, jobv1.JobServiceClient.SubmitJob)
 		if err != nil {
-			return submitError(err, req.GetRequestId())
+			return withRequest(fmt.Errorf("submitting: %w", err), req.GetRequestId())
 		}
 		job := &jobv1.Job{Id: resp.GetJobId()}
 		var result error
@@ -79,15 +78,6 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 		return result
 	}
 	return cmd
-}
-
-// submitError adds the request id where repeating can help.
-func submitError(err error, id string) error {
-	var unknown *client.UnknownOutcomeError
-	if errors.As(err, &unknown) {
-		return withRequest(fmt.Errorf("submitting: %w", err), id)
-	}
-	return fmt.Errorf("submitting: %w", err)
 }
 
 // awaitPrepared waits for the first attempt to be prepared. The job is never nil; the error is why it will not be, or has not been
@@ -107,7 +97,7 @@ func (a *app) awaitPrepared(ctx context.Context, c *client.Client, id string, wa
 	case err != nil && lastFailure(j) != "":
 		return j, fmt.Errorf("job %s does not come up and is tried again ('weir cancel %s' ends that): %s", id, id, lastFailure(j))
 	case err != nil && j.GetWaitingFor() != "":
-		a.note("job %s is waiting for %s; it starts by itself", id, strings.TrimPrefix(j.GetWaitingFor(), "waiting for "))
+		a.note("job %s is waiting and starts by itself: %s", id, j.GetWaitingFor())
 		return j, nil
 	case err != nil:
 		a.note("job %s is not prepared yet (%s); 'weir show %s' tells more", id, stateName(j.GetState()), id)
