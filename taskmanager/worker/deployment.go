@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
@@ -31,6 +32,8 @@ type runner struct {
 	task        *task.Task
 	committable int
 	running     bool
+	// busy tells that Open or Fence has not returned yet.
+	busy atomic.Bool
 	// done is closed when the task's operators are closed; err is valid afterwards.
 	done chan struct{}
 	err  error
@@ -83,8 +86,12 @@ func (r *runner) run(ctx context.Context) {
 func (d *deployment) stop(clean bool, deadline time.Duration) error {
 	giveUp := time.NewTimer(deadline)
 	defer giveUp.Stop()
+	var stuck []string
 	for _, r := range d.runners {
 		switch {
+		case !r.running && r.busy.Load():
+			// It has had its time already, and nobody else may touch its operators meanwhile.
+			stuck = append(stuck, r.task.String())
 		case !r.running:
 			r.running = true
 			go func() {
@@ -101,6 +108,9 @@ func (d *deployment) stop(clean bool, deadline time.Duration) error {
 		impatient := time.NewTimer(deadline / 2)
 		defer impatient.Stop()
 		for _, r := range d.runners {
+			if !r.running {
+				continue
+			}
 			select {
 			case <-r.done:
 			case <-impatient.C:
@@ -109,8 +119,10 @@ func (d *deployment) stop(clean bool, deadline time.Duration) error {
 			}
 		}
 	}
-	var stuck []string
 	for _, r := range d.runners {
+		if !r.running {
+			continue
+		}
 		select {
 		case <-r.done:
 		case <-giveUp.C:

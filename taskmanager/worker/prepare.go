@@ -41,11 +41,11 @@ func (w *Worker) prepare(ctx context.Context, p *workerv1.Prepare) error {
 	address := ""
 	if !d.settleOnly {
 		identity := exchange.Attempt{Job: p.GetJobId(), Attempt: p.GetAttempt(), Token: p.GetToken()}
-		if d.server, err = exchange.Listen(p.GetBindHost(), identity); err != nil {
+		if d.server, err = exchange.Listen(orLoopback(p.GetBindHost()), identity); err != nil {
 			return err
 		}
 		d.dialer = exchange.NewDialer(identity)
-		address = net.JoinHostPort(p.GetAdvertiseHost(), strconv.Itoa(d.server.Port()))
+		address = net.JoinHostPort(orLoopback(p.GetAdvertiseHost()), strconv.Itoa(d.server.Port()))
 	}
 	b := &builder{w: w, d: d, program: program, point: point}
 	if err := b.build(); err != nil {
@@ -61,6 +61,14 @@ func (w *Worker) prepare(ctx context.Context, p *workerv1.Prepare) error {
 	}
 	w.report.prepared(address, committed)
 	return nil
+}
+
+// orLoopback keeps a listener from opening on every address for want of one.
+func orLoopback(host string) string {
+	if host == "" {
+		return "127.0.0.1"
+	}
+	return host
 }
 
 // plan compiles the job and compares it with the one that was submitted.
@@ -126,7 +134,9 @@ func (w *Worker) forEach(ctx context.Context, d *deployment, fn func(context.Con
 	var g errgroup.Group
 	for _, r := range d.runners {
 		g.Go(func() error {
+			r.busy.Store(true)
 			err := fn(ctx, r)
+			r.busy.Store(false)
 			if err != nil {
 				w.fail(r.task.Vertex(), r.task.Subtask(), err)
 			}

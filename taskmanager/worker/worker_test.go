@@ -424,3 +424,20 @@ func TestActivityOncePerCheckpoint(t *testing.T) {
 	require.Equal(t, 1, a.count(activity(1)))
 	a.cancel()
 }
+
+// TestCancelOfAStuckOpen checks that an operator is not closed by somebody else while it opens.
+func TestCancelOfAStuckOpen(t *testing.T) {
+	w := newWorld(1)
+	c := newCluster(t, w)
+	opening, release := make(chan struct{}), make(chan struct{})
+	c.hooks.open = func(context.Context) error {
+		close(opening)
+		<-release
+		return nil
+	}
+	a := c.prepare(shape{1, 1, 1}, nil, nil)
+	<-opening
+	a.do(&workerv1.Command{Command: &workerv1.Command_Cancel{Cancel: &workerv1.Cancel{}}})
+	require.ErrorContains(t, a.workers[0].Wait(), "count[0]")
+	close(release)
+}

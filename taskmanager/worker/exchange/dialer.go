@@ -100,7 +100,10 @@ func (d *Dialer) Connect(ctx context.Context, addr string, r *Remote) error {
 		cancel()
 		return fail(ErrClosed)
 	}
-	r.peer, r.stream, r.cancel = addr, stream, cancel
+	if !r.attach(addr, stream, cancel) {
+		cancel()
+		return fail(ErrClosed)
+	}
 	d.senders = append(d.senders, r)
 	d.wg.Go(r.receive)
 	return nil

@@ -84,7 +84,13 @@ func (in *Inbox) push(channel int, e Element) {
 		e.discard()
 		return
 	}
-	in.queues[channel].push(e)
+	q := &in.queues[channel]
+	if last := q.last(); e.Kind == Watermark && last != nil && last.Kind == Watermark {
+		// Only the later one matters, and a channel that is blocked for long must not gather them.
+		last.Watermark = e.Watermark
+	} else {
+		q.push(e)
+	}
 	in.mu.Unlock()
 	select {
 	case in.wake <- struct{}{}:
@@ -100,6 +106,14 @@ type queue struct {
 }
 
 func (q *queue) len() int { return q.count }
+
+// last returns the element pushed last, nil when there is none.
+func (q *queue) last() *Element {
+	if q.count == 0 {
+		return nil
+	}
+	return &q.ring[(q.head+q.count-1)%len(q.ring)]
+}
 
 func (q *queue) push(e Element) {
 	if q.count == len(q.ring) {

@@ -13,7 +13,7 @@ func TestInboxRoundRobinAndBlocking(t *testing.T) {
 	for ch := range 3 {
 		s := exchange.NewLocal(in, ch)
 		for range 2 {
-			require.NoError(t, s.Watermark(int64(ch)))
+			require.NoError(t, s.Idle(ch > 0))
 		}
 	}
 	in.Block(1)
@@ -23,7 +23,7 @@ func TestInboxRoundRobinAndBlocking(t *testing.T) {
 		if !ok {
 			break
 		}
-		require.Equal(t, int64(ch), e.Watermark)
+		require.Equal(t, ch > 0, e.Kind == exchange.Idle)
 		got = append(got, ch)
 	}
 	require.Equal(t, []int{0, 2, 0, 2}, got)
@@ -48,6 +48,26 @@ func TestInboxCloseFreesProducers(t *testing.T) {
 		require.NoError(t, send(), "a second batch would wait for an open inbox")
 	}
 	require.Equal(t, 4, released)
+	_, _, ok := in.Poll()
+	require.False(t, ok)
+}
+
+func TestInboxKeepsTheLastWatermark(t *testing.T) {
+	in := exchange.NewInbox(1)
+	s := exchange.NewLocal(in, 0)
+	in.Block(0)
+	for wm := range int64(1000) {
+		require.NoError(t, s.Watermark(wm))
+	}
+	require.NoError(t, s.Send(numbers(0, 1)))
+	require.NoError(t, s.Watermark(2000))
+	in.UnblockAll()
+	_, e, _ := in.Poll()
+	require.Equal(t, int64(999), e.Watermark)
+	_, e, _ = in.Poll()
+	require.Equal(t, exchange.Data, e.Kind)
+	_, e, _ = in.Poll()
+	require.Equal(t, int64(2000), e.Watermark)
 	_, _, ok := in.Poll()
 	require.False(t, ok)
 }

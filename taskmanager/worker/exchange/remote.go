@@ -28,6 +28,7 @@ type Remote struct {
 	fail func(error)
 	pool *framePool
 
+	// Set by attach, before anything is sent.
 	peer   string
 	stream grpc.ClientStream
 	cancel context.CancelFunc
@@ -35,10 +36,10 @@ type Remote struct {
 	closed chan struct{}
 	// gone is closed when the consumer ended the channel in an orderly way; what is sent afterwards is of no use to anybody.
 	gone chan struct{}
-	once sync.Once
 
-	mu     sync.Mutex
-	window window
+	mu       sync.Mutex
+	window   window
+	isClosed bool
 }
 
 var _ Sender = (*Remote)(nil)
@@ -160,16 +161,31 @@ func (r *Remote) control(frame []byte) error {
 
 // Close implements Sender. After a clean close, which must not run beside a Send, the consumer sees the end of the stream.
 func (r *Remote) Close(clean bool) {
-	r.once.Do(func() {
-		close(r.closed)
-		if r.stream != nil && clean {
-			_ = r.stream.CloseSend()
-			return
-		}
-		if r.cancel != nil {
-			r.cancel()
-		}
-	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.isClosed {
+		return
+	}
+	r.isClosed = true
+	close(r.closed)
+	switch {
+	case r.stream == nil:
+	case clean:
+		_ = r.stream.CloseSend()
+	default:
+		r.cancel()
+	}
+}
+
+// attach takes the connection that a dialer has made, unless the sender was closed meanwhile.
+func (r *Remote) attach(peer string, stream grpc.ClientStream, cancel context.CancelFunc) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.isClosed {
+		return false
+	}
+	r.peer, r.stream, r.cancel = peer, stream, cancel
+	return true
 }
 
 // receive reads the counts of what the consumer has worked off until the stream ends.
