@@ -23,12 +23,16 @@ func (j *job) beginCheckpoints() {
 		Tasks:    j.att.tasks,
 		Periodic: cp.GetEnabled(), Interval: ms(cp.GetIntervalMs()), Timeout: ms(cp.GetTimeoutMs()), MinPause: ms(cp.GetMinPauseMs()),
 		ToleratedFailures: int(cp.GetToleratedFailures()), Retained: int(cp.GetRetained()),
-		FirstID: j.rec.GetNextCheckpoint(), Limit: j.rec.GetNextCheckpoint(),
+		FirstID: j.rec.GetNextCheckpoint(), Limit: j.rec.GetNextCheckpoint(), Reserve: reserveIDs,
 		Restored: j.rec.GetRestore().GetCheckpoint(),
 		Initial:  !own, Full: !own && j.rec.GetFrom() != nil,
 	}
 	if own {
 		cfg.Restored = last.GetId()
+	}
+	if j.reservedID > 0 {
+		// Only this leadership knows which of its ids are unused.
+		cfg.FirstID, cfg.Limit = min(j.usedID+1, j.reservedID), j.reservedID
 	}
 	c, effects := checkpoint.New(cfg, time.Now())
 	j.att.coordinator = c
@@ -100,8 +104,12 @@ func (j *job) carryOut(effects []checkpoint.Effect) {
 
 // effect does one effect and returns the event that answers it, if there is one already.
 func (j *job) effect(att *attempt, e checkpoint.Effect) checkpoint.Event {
+	if j.att != att && attemptOnly(e) {
+		return nil // an effect before this one ended the attempt
+	}
 	switch e := e.(type) {
 	case checkpoint.Trigger:
+		j.usedID = max(j.usedID, e.Checkpoint)
 		j.m.cfg.Metrics.triggered.Inc()
 		j.commandAll(&workerv1.Command{Command: &workerv1.Command_TriggerCheckpoint{TriggerCheckpoint: &workerv1.TriggerCheckpoint{
 			Checkpoint: e.Checkpoint, Stop: e.Stop, Full: e.Full,
@@ -147,6 +155,15 @@ func (j *job) effect(att *attempt, e checkpoint.Effect) checkpoint.Event {
 	return nil
 }
 
+// attemptOnly reports whether an effect makes sense only while its attempt is the current one.
+func attemptOnly(e checkpoint.Effect) bool {
+	switch e.(type) {
+	case checkpoint.Settle, checkpoint.Export, checkpoint.Unpin, checkpoint.SavepointFailed, checkpoint.StopFailed, checkpoint.Discard:
+		return false
+	}
+	return true
+}
+
 // reserve reserves checkpoint ids. The coordinator asks again when the answer says that there are none.
 func (j *job) reserve(limit uint64) checkpoint.Event {
 	limit = max(limit, j.rec.GetNextCheckpoint()+1)
@@ -160,6 +177,10 @@ func (j *job) reserve(limit uint64) checkpoint.Event {
 		// The job is ending, so that no further id is needed.
 		return nil
 	}
+	if j.reservedID == 0 {
+		j.usedID = res.FirstID - 1
+	}
+	j.reservedID = limit
 	return checkpoint.IDsReserved{First: res.FirstID, Limit: limit}
 }
 

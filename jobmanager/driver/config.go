@@ -60,6 +60,11 @@ const (
 	storageTimeout = time.Minute
 	// exportTimeout bounds the export of a savepoint.
 	exportTimeout = 10 * time.Minute
+	// reserveIDs is how many checkpoint ids are reserved at a time: an entry of the log every so many checkpoints, and a gap of at
+	// most as many in the ids after a change of leaders.
+	reserveIDs = 100
+	// maxEnded is how many finished and canceled jobs are remembered; older ones are forgotten.
+	maxEnded = 200
 	// rateWindow is the span over which rates are taken.
 	rateWindow = 5 * time.Second
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 )
@@ -12,6 +13,7 @@ import (
 // succeeded or the leadership ends.
 func (m *Manager) cleanEnded(rec *raftv1.JobRecord) {
 	m.goDo(func() {
+		defer m.forgetOldest()
 		pause := time.Second
 		for !m.cleanEndedOnce(m.ctx, rec) {
 			select {
@@ -64,4 +66,26 @@ func (m *Manager) cleanEndedOnce(ctx context.Context, rec *raftv1.JobRecord) boo
 		JobId: rec.GetId(), Checkpoints: ids,
 	}}})
 	return err == nil || ctx.Err() != nil
+}
+
+// forgetOldest bounds the history. Jobs that may be continued, and those with files left, stay.
+func (m *Manager) forgetOldest() {
+	var ended []string
+	for _, rec := range m.cfg.Log.View().Jobs() {
+		switch rec.GetState() {
+		case jobv1.JobState_JOB_STATE_FINISHED, jobv1.JobState_JOB_STATE_CANCELED:
+			if len(rec.GetGarbage()) == 0 && len(rec.GetCheckpoints()) == 0 {
+				ended = append(ended, rec.GetId())
+			}
+		}
+	}
+	for _, id := range ended[:max(0, len(ended)-maxEnded)] {
+		if m.ctx.Err() != nil {
+			return
+		}
+		_, err := m.cfg.Log.Propose(m.ctx, &raftv1.Command{Command: &raftv1.Command_ForgetJob{ForgetJob: &raftv1.ForgetJob{JobId: id}}})
+		if err != nil {
+			return // the next job to end tries again
+		}
+	}
 }

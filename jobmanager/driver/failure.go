@@ -85,7 +85,6 @@ func (j *job) onWorkerExited(ev workerExited) {
 		j.stoppedWhenComplete()
 		return
 	}
-	asked := w.ended || e.GetExpected()
 	w.ended = true
 	switch {
 	case j.phase == phaseClosing && e.GetExitCode() == 0 && e.GetSignal() == "":
@@ -93,7 +92,6 @@ func (j *job) onWorkerExited(ev workerExited) {
 		j.closedWhenComplete()
 	case w.closed:
 	case j.phase == phaseStopping && e.GetExpected():
-	case asked && j.phase != phaseStopping && e.GetExpected() && j.cause != nil:
 	default:
 		j.fail(failure{
 			class: restartClass, origin: originProcess, host: w.host, worker: w.tm,

@@ -36,7 +36,7 @@ type job struct {
 	status *status
 	gone   chan struct{} // closed when the driver has ended
 	logger *slog.Logger
-	ctx    context.Context // of the leadership; set once by run, before any use
+	ctx    context.Context //nolint:containedctx // of the leadership, which bounds everything the driver does; set by run
 
 	rec *raftv1.JobRecord
 	att *attempt // the attempt being deployed or running; nil between attempts
@@ -60,6 +60,9 @@ type job struct {
 
 	stops      []chan<- error // callers waiting for the outcome of the stop
 	savepoints map[string]*savepointCall
+
+	// usedID is the newest checkpoint id used, and reservedID the end of the ids that this leadership has reserved; 0 before.
+	usedID, reservedID uint64
 
 	clean *cleaner
 }
@@ -327,6 +330,12 @@ func (j *job) onTaskManager(ev tmChanged) {
 		}
 	}
 	w := j.worker(id, ev.tm.Incarnation)
+	if w != nil && j.phase == phaseStopping && (ev.change == interrupted || ev.change == lost) {
+		j.fail(failure{
+			class: restartClass, origin: originHost, host: ev.tm.Host, worker: id,
+			message: "TaskManager " + id + " on " + ev.tm.Host + " is not reachable",
+		})
+	}
 	if w != nil && !w.ended {
 		switch ev.change {
 		case interrupted:

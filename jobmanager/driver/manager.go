@@ -17,7 +17,7 @@ type Manager struct {
 	cfg      Config
 	sessions Sessions
 	slots    *slots
-	ctx      context.Context
+	ctx      context.Context //nolint:containedctx // of the leadership, which bounds every driver
 	cancel   context.CancelFunc
 
 	mu     sync.Mutex
