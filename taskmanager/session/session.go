@@ -51,8 +51,11 @@ type Config struct {
 	// Register is the registration without what changes: running attempts are filled in.
 	Register *clusterv1.Register
 	Handler  Handler
-	// RetryMin and RetryMax bound the pause between rounds over all addresses. Defaults: 50 ms and 2 s.
+	// RetryMin and RetryMax bound the pause between rounds over all addresses. Defaults: 50 ms and 500 ms, so that a new leader is
+	// found well before it gives up waiting.
 	RetryMin, RetryMax time.Duration
+	// RefusedPause is the pause after a leader refused the registration, which somebody must mend. Default: 5 s.
+	RefusedPause time.Duration
 	// ConnectTimeout bounds connecting to one JobManager and its answer to the registration. Default: 5 s.
 	ConnectTimeout time.Duration
 	// DialOptions are added to those of the package; tests dial in memory.
@@ -75,7 +78,10 @@ func New(cfg Config) *Session {
 		cfg.RetryMin = 50 * time.Millisecond
 	}
 	if cfg.RetryMax == 0 {
-		cfg.RetryMax = 2 * time.Second
+		cfg.RetryMax = 500 * time.Millisecond
+	}
+	if cfg.RefusedPause == 0 {
+		cfg.RefusedPause = 5 * time.Second
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = 5 * time.Second
@@ -134,8 +140,12 @@ func (s *Session) Run(ctx context.Context) error {
 		if hint == "" && next%len(s.cfg.Addresses) != 0 && !refused(err) {
 			continue // the rest of this round
 		}
+		wait := pause.NextBackOff()
+		if refused(err) {
+			wait = s.cfg.RefusedPause
+		}
 		select {
-		case <-time.After(pause.NextBackOff()):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil
 		}

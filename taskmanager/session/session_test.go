@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +34,7 @@ type jobManager struct {
 	address string
 	server  *grpc.Server
 	served  sync.WaitGroup
+	asked   atomic.Int32
 
 	mu         sync.Mutex
 	registered *clusterv1.Registered
@@ -93,6 +96,7 @@ func (j *jobManager) Session(st grpc.BidiStreamingServer[clusterv1.SessionReques
 	if err != nil {
 		return err
 	}
+	j.asked.Add(1)
 	j.mu.Lock()
 	refuse, term, registered, silent, cut := j.refuse, j.term, j.registered, j.silent, j.cut
 	j.mu.Unlock()
@@ -207,9 +211,14 @@ func (h *handler) all() []*clusterv1.SessionResponse {
 }
 
 func run(t *testing.T, h *handler, addresses ...string) *session.Session {
+	return runLogging(t, h, slog.New(slog.DiscardHandler), addresses...)
+}
+
+func runLogging(t *testing.T, h *handler, logger *slog.Logger, addresses ...string) *session.Session {
 	s := session.New(session.Config{
 		Addresses: addresses, Handler: h, Register: &clusterv1.Register{TaskmanagerId: "tm", Slots: 2},
-		RetryMin: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond, ConnectTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
+		RetryMin: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond, ConnectTimeout: time.Second, Logger: logger,
+		RefusedPause: 20 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -388,6 +397,34 @@ func TestOrderIsKept(t *testing.T) {
 		require.EqualValues(t, n, talk.next(t).GetWorkerEvent().GetEvent().GetCheckpointAck().GetCheckpoint())
 		require.Equal(t, fmt.Sprint(n), talk.next(t).GetWorkerEvent().GetEvent().GetTaskFailed().GetMessage())
 	}
+}
+
+func TestRefusalIsLoggedOnceAndTriedAgain(t *testing.T) {
+	j := serve(t)
+	j.refuse = fmt.Errorf("%w: it does not see the storage", grpcerr.ErrRefused)
+	var log lockedBuffer
+	runLogging(t, &handler{}, slog.New(slog.NewTextHandler(&log, nil)), j.address)
+	require.Eventually(t, func() bool { return j.asked.Load() > 3 }, patience, time.Millisecond)
+	require.Equal(t, 1, strings.Count(log.String(), "it does not see the storage"))
+	j.do(func(*jobManager) { j.refuse = nil })
+	j.next(t)
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 func TestSilentLeaderIsLeft(t *testing.T) {

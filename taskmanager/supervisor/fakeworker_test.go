@@ -119,6 +119,9 @@ func fakeWorker(behaviour string) int {
 		m, err := stream.Recv()
 		if err != nil {
 			fmt.Println("control ended:", err)
+			if behaviour == "outlives" {
+				time.Sleep(time.Hour)
+			}
 			if errors.Is(err, io.EOF) {
 				return 0
 			}
