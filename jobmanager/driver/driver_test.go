@@ -1,0 +1,371 @@
+package driver_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/jobmanager/driver"
+	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/jobmanager/raftnode"
+	"github.com/weir-stream/weir/jobmanager/registry"
+	"github.com/weir-stream/weir/statebackend/blob"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeLog is a log of one member whose answers a test can take away.
+type fakeLog struct {
+	mu    sync.Mutex
+	state fsm.State
+	// lose decides about a proposal whether its answer is lost, and whether it got into the log nevertheless.
+	lose func(cmd *raftv1.Command) (lost, applied bool)
+	// barrier answers Barrier; nil means success.
+	barrier func(ctx context.Context) error
+}
+
+func (l *fakeLog) Propose(ctx context.Context, cmd *raftv1.Command) (fsm.Result, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ctx.Err() != nil {
+		return fsm.Result{}, raftnode.ErrNotLeader
+	}
+	lost, applied := false, true
+	if l.lose != nil {
+		lost, applied = l.lose(cmd)
+	}
+	var res fsm.Result
+	if applied {
+		res = l.state.Apply(l.state.View().Index()+1, cmd)
+	}
+	if lost {
+		return fsm.Result{}, raftnode.ErrUnknownOutcome
+	}
+	return res, nil
+}
+
+func (l *fakeLog) Barrier(ctx context.Context) error {
+	l.mu.Lock()
+	f := l.barrier
+	l.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f(ctx)
+}
+
+func (l *fakeLog) View() fsm.View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state.View()
+}
+
+// fakeSessions is one TaskManager that notes what it is sent.
+type fakeSessions struct {
+	mu   sync.Mutex
+	sent []string
+}
+
+var theTM = registry.TaskManager{ID: "tm1", Incarnation: "i1", Host: "h1", Slots: 4, Connected: true}
+
+func (s *fakeSessions) TaskManagers() []registry.TaskManager { return []registry.TaskManager{theTM} }
+
+func (s *fakeSessions) Send(_ string, m *clusterv1.SessionResponse) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch m := m.GetMessage().(type) {
+	case *clusterv1.SessionResponse_StartWorker:
+		s.sent = append(s.sent, fmt.Sprintf("prepare %d", m.StartWorker.GetPrepare().GetAttempt()))
+	case *clusterv1.SessionResponse_StopWorker:
+		s.sent = append(s.sent, fmt.Sprintf("kill %d", m.StopWorker.GetAttempt()))
+	case *clusterv1.SessionResponse_WorkerCommand:
+		switch c := m.WorkerCommand.GetCommand().GetCommand().(type) {
+		case *workerv1.Command_Start:
+			s.sent = append(s.sent, fmt.Sprintf("start %d", m.WorkerCommand.GetAttempt()))
+		case *workerv1.Command_TriggerCheckpoint:
+			s.sent = append(s.sent, fmt.Sprintf("trigger %d", c.TriggerCheckpoint.GetCheckpoint()))
+		case *workerv1.Command_CompleteCheckpoint:
+			s.sent = append(s.sent, fmt.Sprintf("complete %d", c.CompleteCheckpoint.GetCheckpoint()))
+		case *workerv1.Command_AbortCheckpoint:
+			s.sent = append(s.sent, fmt.Sprintf("abort %d", c.AbortCheckpoint.GetCheckpoint()))
+		}
+	}
+	return nil
+}
+
+// has reports whether a message was sent.
+func (s *fakeSessions) has(what string) bool { return s.count(what) > 0 }
+
+func (s *fakeSessions) count(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, m := range s.sent {
+		if m == what {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *fakeSessions) hasPrefix(prefix string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.sent {
+		if strings.HasPrefix(m, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+type fixture struct {
+	t        *testing.T
+	log      *fakeLog
+	sessions *fakeSessions
+	manager  *driver.Manager
+}
+
+const jobID = "j1"
+
+// newFixture begins to drive a job of one task on one TaskManager.
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{t: t, log: &fakeLog{}, sessions: &fakeSessions{}}
+	bucket, err := blob.OpenURL(t.Context(), "file://"+t.TempDir())
+	require.NoError(t, err)
+	f.log.state.Apply(1, &raftv1.Command{Command: &raftv1.Command_InitCluster{InitCluster: &raftv1.InitCluster{ClusterId: "c1"}}})
+	graph := &jobv1.Graph{
+		Name: "n", MaxParallelism: 8, Fingerprint: "f",
+		Vertices:    []*jobv1.Vertex{{Id: "v", Parallelism: 1, Source: true, Operators: []*jobv1.Operator{{Uid: "v", TransactionSlots: 3}}}},
+		Checkpoints: &jobv1.CheckpointConfig{Enabled: true, IntervalMs: 1, TimeoutMs: 60000, ToleratedFailures: 100, Retained: 1},
+		Restarts:    &jobv1.RestartPolicy{MaxRestarts: 3, WindowMs: 60000, Multiplier: 1},
+	}
+	res := f.log.state.Apply(2, &raftv1.Command{Command: &raftv1.Command_CreateJob{CreateJob: &raftv1.CreateJob{Job: &raftv1.JobRecord{
+		Id: jobID, RequestId: "r", Name: "n", Graph: graph,
+	}}}})
+	require.NoError(t, res.Err)
+	f.manager = driver.New(context.Background(), driver.Config{
+		ClusterID: "c1", Log: f.log, Bucket: bucket, OpenBucket: blob.OpenURL,
+		CancelDeadline: time.Second, PrepareWarning: time.Minute, PrepareTimeout: time.Minute, SettleBudget: time.Minute,
+		Metrics: driver.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(func() {
+		f.manager.Close()
+		require.NoError(t, bucket.Close())
+	})
+	f.manager.Start(f.sessions)
+	return f
+}
+
+func (f *fixture) eventually(what string, ok func() bool) {
+	f.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			f.sessions.mu.Lock()
+			defer f.sessions.mu.Unlock()
+			require.FailNow(f.t, "waited in vain until "+what, "sent: %v", f.sessions.sent)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (f *fixture) waitFor(message string) {
+	f.t.Helper()
+	f.eventually(message+" is sent", func() bool { return f.sessions.has(message) })
+}
+
+func (f *fixture) event(attempt uint64, e *workerv1.Event) {
+	f.manager.WorkerEvent(theTM, &clusterv1.WorkerEvent{JobId: jobID, Attempt: attempt, Event: e})
+}
+
+func (f *fixture) prepared(attempt uint64) {
+	f.event(attempt, &workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{DataAddress: "a:1"}}})
+}
+
+func (f *fixture) ack(attempt, n uint64) {
+	f.event(attempt, &workerv1.Event{Event: &workerv1.Event_CheckpointAck{CheckpointAck: &workerv1.CheckpointAck{
+		Checkpoint: n, Handle: &snapshotv1.TaskHandle{Vertex: "v", Committables: 1},
+	}}})
+}
+
+// run takes attempt 1 to its first trigger.
+func (f *fixture) run() {
+	f.t.Helper()
+	f.waitFor("prepare 1")
+	f.prepared(1)
+	f.waitFor("start 1")
+	f.event(1, &workerv1.Event{Event: &workerv1.Event_Started{Started: &workerv1.Started{}}})
+	f.waitFor("trigger 1")
+}
+
+func (f *fixture) set(change func()) {
+	f.log.mu.Lock()
+	defer f.log.mu.Unlock()
+	change()
+}
+
+func isCompletion(cmd *raftv1.Command) bool { return cmd.GetCompleteCheckpoint() != nil }
+
+// undecided makes the answer to the completion of a checkpoint get lost, and holds the barrier until decide is called.
+func (f *fixture) undecided(applied bool) (asked <-chan struct{}, decide chan error) {
+	waiting := make(chan struct{}, 1)
+	decide = make(chan error)
+	f.set(func() {
+		f.log.lose = func(cmd *raftv1.Command) (bool, bool) {
+			if isCompletion(cmd) {
+				return true, applied
+			}
+			return false, true
+		}
+		f.log.barrier = func(ctx context.Context) error {
+			waiting <- struct{}{}
+			select {
+			case err := <-decide:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	return waiting, decide
+}
+
+func TestNobodyIsToldWhileTheOutcomeIsUnknown(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	asked, decide := f.undecided(true)
+	f.ack(1, 1)
+	<-asked
+	require.False(t, f.sessions.hasPrefix("complete"), "the log has not told yet")
+	require.False(t, f.sessions.hasPrefix("abort"))
+	f.set(func() { f.log.lose, f.log.barrier = nil, nil })
+	decide <- nil
+	f.waitFor("complete 1")
+	require.False(t, f.sessions.has("abort 1"))
+}
+
+func TestAnEntryThatGotLostIsAnAbortedCheckpoint(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	asked, decide := f.undecided(false)
+	f.ack(1, 1)
+	<-asked
+	require.False(t, f.sessions.hasPrefix("abort"), "the log has not told yet")
+	f.set(func() { f.log.lose, f.log.barrier = nil, nil })
+	decide <- nil
+	f.waitFor("abort 1")
+	f.waitFor("trigger 2")
+	f.ack(1, 2)
+	f.waitFor("complete 2")
+	require.False(t, f.sessions.has("complete 1"))
+}
+
+func TestALeaderThatWasSupersededSaysNothingMore(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	asked, decide := f.undecided(true)
+	f.ack(1, 1)
+	<-asked
+	decide <- raftnode.ErrNotLeader
+	f.eventually("the driver has stopped", func() bool {
+		_, _, driven := f.manager.Status(t.Context(), jobID)
+		return !driven
+	})
+	for _, m := range []string{"complete", "abort", "kill", "prepare 2"} {
+		require.False(t, f.sessions.hasPrefix(m), m)
+	}
+}
+
+func TestNothingStartsBeforeTheLogSaysSo(t *testing.T) {
+	f := newFixture(t)
+	proposed, release := make(chan struct{}), make(chan struct{})
+	f.set(func() {
+		f.log.lose = func(cmd *raftv1.Command) (bool, bool) {
+			if cmd.GetStartAttempt() != nil {
+				close(proposed)
+				<-release
+				f.log.lose = nil
+			}
+			return false, true
+		}
+	})
+	f.waitFor("prepare 1")
+	f.prepared(1)
+	<-proposed
+	require.False(t, f.sessions.has("start 1"))
+	close(release)
+	f.waitFor("start 1")
+	require.True(t, func() bool { rec, _ := f.log.View().Job(jobID); return rec.GetStarted() }())
+}
+
+func TestACommandWhoseAnswerGotLostIsRecognized(t *testing.T) {
+	f := newFixture(t)
+	lost := 0
+	f.set(func() {
+		f.log.lose = func(cmd *raftv1.Command) (bool, bool) {
+			if cmd.GetStartAttempt() != nil && lost == 0 {
+				lost++
+				return true, true
+			}
+			return false, true
+		}
+	})
+	f.run()
+	require.Equal(t, 1, lost)
+	require.Equal(t, 1, f.sessions.count("start 1"))
+}
+
+func TestFencedOnlyOnceTheWorkersAreProvenDead(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	f.ack(1, 1)
+	f.waitFor("complete 1")
+	fail := func(attempt uint64) {
+		f.event(attempt, &workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{Vertex: "v", Message: "boom"}}})
+		f.waitFor(fmt.Sprintf("kill %d", attempt))
+	}
+	start := func(attempt uint64) {
+		f.waitFor(fmt.Sprintf("prepare %d", attempt))
+		f.prepared(attempt)
+		f.waitFor(fmt.Sprintf("start %d", attempt))
+		f.event(attempt, &workerv1.Event{Event: &workerv1.Event_Started{Started: &workerv1.Started{}}})
+	}
+	exited := func(attempt uint64) {
+		f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: attempt, Expected: true})
+	}
+	unfenced := func() (out []uint64) {
+		rec, _ := f.log.View().Job(jobID)
+		for _, a := range rec.GetUnfenced() {
+			out = append(out, a.GetAttempt())
+		}
+		return out
+	}
+	// The TaskManager is cut off before it reports the death of attempt 1's worker.
+	cut := theTM
+	cut.Connected = false
+	fail(1)
+	f.manager.Interrupted(cut)
+	f.manager.Resumed(theTM, []*clusterv1.RunningAttempt{{JobId: jobID, Attempt: 1}})
+	start(2)
+	f.eventually("attempt 2 runs", func() bool { p, _, _ := f.manager.Status(t.Context(), jobID); return p.WaitingFor == "" })
+	require.Equal(t, []uint64{1}, unfenced(), "a worker of attempt 1 may live")
+	exited(1)
+	fail(2)
+	exited(2)
+	start(3)
+	f.eventually("both attempts are fenced", func() bool { return len(unfenced()) == 0 })
+}
