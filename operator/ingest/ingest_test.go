@@ -119,6 +119,20 @@ func TestASubtaskWithoutSplitsNeverPushesForward(t *testing.T) {
 	require.Zero(t, r.late())
 }
 
+func TestASplitThatIsSlowFromTheStartHoldsBack(t *testing.T) {
+	r := newRig(t, 2, 1)
+	r.source.Stall(1, true)
+	r.source.PushAt(1, sec(3), 0)
+	r.source.PushAt(0, sec(50), 0)
+	require.NoError(t, r.AdvanceTime(time.Hour))
+	require.Empty(t, r.sink.Values())
+	r.source.Stall(1, false)
+	r.source.PushAt(1, sec(50), 0)
+	require.NoError(t, r.Step())
+	require.Equal(t, []string{"0:1"}, r.sink.Values())
+	require.Zero(t, r.late())
+}
+
 func TestWatermarksSurviveARestore(t *testing.T) {
 	for _, parallelism := range []int{2, 1, 3} {
 		r := newRig(t, 2, 2)

@@ -222,6 +222,23 @@ func TestDeclarations(t *testing.T) {
 	}
 }
 
+func TestTheWatermarkIsState(t *testing.T) {
+	p := newPipe(t, func(*stream.States[string]) stream.Handler[string, change, string] {
+		return stream.Handler[string, change, string]{Record: func(c *stream.Context[string, string], _ change) error {
+			wm, ok := c.Watermark()
+			return c.Emit(fmt.Sprint(wm.Unix(), ok))
+		}}
+	})
+	require.NoError(t, p.Watermark(sec(7)))
+	require.NoError(t, p.Push(set("a", "")))
+	require.Equal(t, []string{"7 true"}, take(p))
+	for _, parallelism := range []int{1, 2} {
+		restore(t, p, parallelism)
+		require.NoError(t, p.Push(set("a", "")))
+		require.Equal(t, []string{"7 true"}, take(p))
+	}
+}
+
 func TestATimerWithoutAHandlerFails(t *testing.T) {
 	p := newPipe(t, func(*stream.States[string]) stream.Handler[string, change, string] {
 		return stream.Handler[string, change, string]{Record: func(c *stream.Context[string, string], _ change) error {

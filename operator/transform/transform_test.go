@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/operator/transform"
 	"github.com/weir-stream/weir/operator/watermark"
@@ -114,6 +116,36 @@ func TestAssignTimestamps(t *testing.T) {
 	wm, err = i.Watermark(operator.MaxWatermark)
 	require.NoError(t, err)
 	require.Equal(t, operator.MaxWatermark, wm)
+}
+
+func TestTheWatermarkOfAnAssignerIsState(t *testing.T) {
+	f := transform.AssignTimestamps(func(v, _ int64) int64 { return v }, watermark.Monotonous())
+	i, in := build[int64](t, f, &gather[int64]{})
+	rt := &operator.Runtime{Operator: graph.Operator{UID: "stamp"}}
+	require.NoError(t, i.Open(t.Context(), rt))
+	require.NoError(t, in.Collect(100, 0))
+	i.(operator.WatermarkSource).CurrentWatermark(time.Now())
+	finish, err := i.Snapshot(t.Context(), operator.Barrier{Checkpoint: 1})
+	require.NoError(t, err)
+	s, err := finish(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "stamp", s.GetUid())
+
+	lower := int64(40)
+	for _, c := range []struct {
+		restored []*snapshotv1.OperatorSnapshot
+		want     int64
+	}{
+		{[]*snapshotv1.OperatorSnapshot{s}, 99},
+		{[]*snapshotv1.OperatorSnapshot{s, {Watermark: &lower}}, 40},
+		{[]*snapshotv1.OperatorSnapshot{s, {}}, operator.MinWatermark},
+	} {
+		again, _ := build[int64](t, f, &gather[int64]{})
+		rt.Restored = c.restored
+		require.NoError(t, again.Open(t.Context(), rt))
+		wm, _ := again.(operator.WatermarkSource).CurrentWatermark(time.Now())
+		require.Equal(t, c.want, wm)
+	}
 }
 
 // chain is map -> filter -> map.
