@@ -18,7 +18,7 @@ type Config struct {
 	// DataDir holds the TaskManager's id, caches, logs and scratch files. One process at a time. Default: ./weir-taskmanager.
 	DataDir string `yaml:"data_dir" help:"directory for identity, caches, logs and scratch files"`
 	// Slots is the number of parallel pipeline slices that run here, 1 to 10000. Default: the number of CPUs.
-	Slots int `yaml:"slots" help:"parallel pipeline slices that run here"`
+	Slots int `yaml:"slots" help:"parallel pipeline slices that run here" default:"number of CPUs"`
 	// JobManagers are the host:port addresses of the JobManagers; any subset that can be reached will do. Default: 127.0.0.1:6123.
 	JobManagers []string `yaml:"jobmanagers" help:"host:port of the JobManagers, separated by commas"`
 	// BindHost is the address on which workers listen for each other's data. Default: 127.0.0.1.
@@ -27,7 +27,7 @@ type Config struct {
 	// wildcard.
 	AdvertiseHost string `yaml:"advertise_host" help:"name or address by which other workers reach these"`
 	// Host is the name shown to people. Default: the machine's host name.
-	Host string `yaml:"host" help:"name shown to people"`
+	Host string `yaml:"host" help:"name shown to people" default:"host name"`
 	// StorageURL is the root of checkpoint storage, the same for every node of the cluster. Required.
 	StorageURL string `yaml:"storage_url" help:"root of checkpoint storage, such as file:///mnt/shared/weir"`
 	// AdminAddress is the host:port of metrics, health and profiles; empty turns it off. Default: off.

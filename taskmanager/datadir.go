@@ -14,7 +14,7 @@ import (
 	"github.com/weir-stream/weir/taskmanager/session"
 )
 
-// ErrInUse: another TaskManager process has the data directory open.
+// ErrInUse is returned when another TaskManager process has the data directory open.
 var ErrInUse = errors.New("data directory is in use by another TaskManager")
 
 // dataDir is the locked data directory with what it says of its owner.
@@ -36,7 +36,7 @@ func openDataDir(path string) (*dataDir, error) {
 	}
 	d := &dataDir{path: path, lock: lock}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		lock.Close()
+		_ = lock.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%s: %w: stop it, or give this one a directory of its own with --data-dir", path, ErrInUse)
 		}
@@ -85,4 +85,4 @@ func (d *dataDir) write(name, value string) error {
 }
 
 // close gives up the lock.
-func (d *dataDir) close() { d.lock.Close() }
+func (d *dataDir) close() { _ = d.lock.Close() }

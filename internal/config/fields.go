@@ -15,6 +15,8 @@ type Field struct {
 	Path string
 	// Help describes the field, from its `help` tag.
 	Help string
+	// Default describes a default that depends on the machine, from its `default` tag; empty when the value itself tells it.
+	Default string
 
 	value reflect.Value
 }
@@ -44,7 +46,7 @@ func appendFields(out []Field, prefix string, v reflect.Value) []Field {
 			out = appendFields(out, prefix+key+".", field)
 			continue
 		}
-		out = append(out, Field{Path: prefix + key, Help: tag.Tag.Get("help"), value: field})
+		out = append(out, Field{Path: prefix + key, Help: tag.Tag.Get("help"), Default: tag.Tag.Get("default"), value: field})
 	}
 	return out
 }

@@ -67,6 +67,9 @@ func Flags(fs *pflag.FlagSet, cfg any) (apply func(cfg any) error) {
 		v := &flagValue{text: f.String(), kind: f.Type()}
 		given[f.Path] = v
 		flag := fs.VarPF(v, f.Flag(), "", f.Help)
+		if f.Default != "" {
+			flag.DefValue = f.Default
+		}
 		if v.kind == "bool" {
 			flag.NoOptDefVal = "true"
 		}

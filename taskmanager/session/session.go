@@ -119,7 +119,7 @@ func (s *Session) Run(ctx context.Context) error {
 		}
 		registered, err := s.converse(ctx, address)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the connection ended because it should
 		}
 		if errors.Is(err, ErrOtherCluster) {
 			return fmt.Errorf("%s: %w", address, err)

@@ -394,7 +394,7 @@ func TestOrderIsKept(t *testing.T) {
 		s.Send(failed(fmt.Sprint(n)))
 	}
 	for n := range uint64(1000) {
-		require.EqualValues(t, n, talk.next(t).GetWorkerEvent().GetEvent().GetCheckpointAck().GetCheckpoint())
+		require.Equal(t, n, talk.next(t).GetWorkerEvent().GetEvent().GetCheckpointAck().GetCheckpoint())
 		require.Equal(t, fmt.Sprint(n), talk.next(t).GetWorkerEvent().GetEvent().GetTaskFailed().GetMessage())
 	}
 }

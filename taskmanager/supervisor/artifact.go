@@ -150,7 +150,7 @@ func (c *artifacts) evict() {
 func (c *artifacts) provide(ctx context.Context, bucket blob.Bucket, cluster, hash, path string) (int64, error) {
 	if f, err := os.Open(path); err == nil {
 		size, err := checkHash(f, io.Discard, hash)
-		f.Close()
+		_ = f.Close()
 		if err == nil {
 			return size, nil
 		}
@@ -206,7 +206,7 @@ func foreignBinary(path string) error {
 	built := "another platform"
 	if f, err := elf.Open(path); err == nil {
 		built = "another platform (" + strings.ToLower(strings.TrimPrefix(f.Machine.String(), "EM_")) + ")"
-		f.Close()
+		_ = f.Close()
 	}
 	return fmt.Errorf("the binary is built for %s or is not an executable; this TaskManager is %s/%s: build it with GOOS=%s GOARCH=%s",
 		built, runtime.GOOS, runtime.GOARCH, runtime.GOOS, runtime.GOARCH)

@@ -118,10 +118,10 @@ func fakeWorker(behaviour string) int {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
-			fmt.Println("control ended:", err)
 			if behaviour == "outlives" {
-				time.Sleep(time.Hour)
+				time.Sleep(time.Hour) // and prints nothing, which would end it too: nobody reads
 			}
+			fmt.Println("control ended:", err)
 			if errors.Is(err, io.EOF) {
 				return 0
 			}

@@ -46,7 +46,7 @@ func (o *output) open(flag int) error {
 	}
 	info, err := f.Stat()
 	if err != nil {
-		f.Close()
+		_ = f.Close()
 		return err
 	}
 	o.file, o.size = f, info.Size()

@@ -49,7 +49,11 @@ func (s *Supervisor) plan(ctx context.Context, m *clusterv1.PlanJob) (*jobv1.Pla
 	if err != nil {
 		return nil, fmt.Errorf("making a scratch directory: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() {
+		if err := os.RemoveAll(dir); err != nil {
+			s.cfg.Logger.Warn("scratch files not removed", "dir", dir, "err", err)
+		}
+	}()
 
 	file := filepath.Join(dir, "plan")
 	out := &output{}

@@ -43,7 +43,7 @@ func (w *worker) serve() (*control, error) {
 		return nil, err
 	}
 	if err := os.Chmod(w.socket, 0o600); err != nil {
-		ln.Close()
+		_ = ln.Close()
 		return nil, err
 	}
 	ping := max(time.Second, w.s.cfg.StallTimeout/4)
@@ -77,13 +77,13 @@ func (c *control) Control(stream grpc.BidiStreamingServer[workerv1.ControlReques
 		return err
 	}
 	defer w.disconnected()
-	ended := make(chan error, 1)
+	ended := make(chan struct{})
 	// It ends when the worker closes the stream, when the connection breaks, or when this method returns.
 	c.serve.Go(func() {
+		defer close(ended)
 		for {
 			m, err := stream.Recv()
 			if err != nil {
-				ended <- err
 				return
 			}
 			w.event(m.GetEvent())

@@ -137,17 +137,17 @@ func newFixture(t *testing.T, change ...func(*supervisor.Config)) *fixture {
 	return f
 }
 
-func (f *fixture) start(attempt uint64, behaviour string, args ...string) {
+func (f *fixture) start(attempt uint64, behaviour string) {
 	f.s.Start(&clusterv1.StartWorker{
-		ArtifactSha256: f.artifact, Args: append([]string{behaviour}, args...),
+		ArtifactSha256: f.artifact, Args: []string{behaviour},
 		Prepare: &workerv1.Prepare{ClusterId: "c1", JobId: "j1", Attempt: attempt, Tasks: []*workerv1.TaskAssignment{
 			{Vertex: "a", Subtask: 0}, {Vertex: "b", Subtask: 0}, {Vertex: "a", Subtask: 1},
 		}},
 	})
 }
 
-func (f *fixture) command(attempt uint64, c *workerv1.Command) {
-	f.s.Command(&clusterv1.WorkerCommand{JobId: "j1", Attempt: attempt, Command: c})
+func (f *fixture) command(c *workerv1.Command) {
+	f.s.Command(&clusterv1.WorkerCommand{JobId: "j1", Attempt: 1, Command: c})
 }
 
 var (
@@ -164,11 +164,11 @@ func TestWorkerTakesCommandsInOrderAndFinishes(t *testing.T) {
 	f.start(1, "obeys")
 	require.Equal(t, 2, f.s.FreeSlots())
 	require.Len(t, f.s.Running(), 1)
-	f.command(1, startCommand)
+	f.command(startCommand)
 	for n := range uint64(50) {
-		f.command(1, completeCommand(n))
+		f.command(completeCommand(n))
 	}
-	f.command(1, finishCommand)
+	f.command(finishCommand)
 	e := await(t, f.reports, exited(1))
 	require.True(t, e.GetExpected())
 	require.Zero(t, e.GetExitCode())
@@ -228,7 +228,7 @@ func TestUnexpectedDeathIsReportedWithItsLastWords(t *testing.T) {
 		t.Run(behaviour, func(t *testing.T) {
 			f := newFixture(t)
 			f.start(1, behaviour)
-			f.command(1, startCommand)
+			f.command(startCommand)
 			e := await(t, f.reports, exited(1))
 			require.False(t, e.GetExpected())
 			require.Equal(t, want.code, e.GetExitCode())
@@ -245,7 +245,7 @@ func TestUnexpectedDeathIsReportedWithItsLastWords(t *testing.T) {
 func TestOwnFailureReportIsNotRepeated(t *testing.T) {
 	f := newFixture(t)
 	f.start(1, "fails")
-	f.command(1, startCommand)
+	f.command(startCommand)
 	await(t, f.reports, exited(1))
 	failures := 0
 	for _, m := range f.reports.all() {
@@ -272,7 +272,7 @@ func TestSilentWorkersAreKilled(t *testing.T) {
 				}
 			})
 			f.start(1, behaviour)
-			f.command(1, startCommand)
+			f.command(startCommand)
 			failed := await(t, f.reports, event((*workerv1.Event).GetTaskFailed))
 			require.Contains(t, failed.GetMessage(), want)
 			require.Contains(t, failed.GetOutputTail(), "worker behaves: "+behaviour)
@@ -428,7 +428,7 @@ func TestLogsAreBoundedAndRead(t *testing.T) {
 		return string(text)
 	}
 	whole := read("r1", 0)
-	require.EqualValues(t, size, len(whole))
+	require.Len(t, whole, int(size))
 	lines := strings.Split(strings.TrimRight(whole, "\n"), "\n")
 	require.Equal(t, strings.Join(lines[len(lines)-7:], "\n")+"\n", read("r2", 7))
 	f.s.ReadLogs(&clusterv1.ReadLogs{ReadId: "r3", JobId: "../../etc"})
@@ -508,7 +508,7 @@ func superviseUntilKilled() {
 func TestWorkersDoNotSurviveAKilledTaskManager(t *testing.T) {
 	dir, err := os.MkdirTemp("", "weir-killed-")
 	require.NoError(t, err)
-	defer os.RemoveAll(dir)
+	defer func() { require.NoError(t, os.RemoveAll(dir)) }()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	host := exec.Command(self, "supervise-until-killed", dir)

@@ -33,7 +33,7 @@ func openBinary(path string) (*binary, error) {
 	}
 	b := &binary{File: f}
 	if err := b.inspect(path); err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, err
 	}
 	return b, nil

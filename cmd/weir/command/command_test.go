@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -235,7 +234,6 @@ func endedJob(state jobv1.JobState) *jobv1.Job {
 func TestHelpOfEveryCommandHasAnExample(t *testing.T) {
 	root := command.New(command.IO{Out: io.Discard, Err: io.Discard})
 	var all strings.Builder
-	slots := regexp.MustCompile(`(--slots number .*) \(default \d+\)`)
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {
 		if c != root {
@@ -247,11 +245,7 @@ func TestHelpOfEveryCommandHasAnExample(t *testing.T) {
 			all.WriteString("$ weir --help\n")
 		}
 		_, out, _ := weir(t, nil, append(strings.Fields(c.CommandPath())[1:], "--help")...)
-		// Defaults that depend on the machine.
-		host, err := os.Hostname()
-		require.NoError(t, err)
-		out = strings.ReplaceAll(out, `(default "`+host+`")`, "(default the host's name)")
-		all.WriteString(slots.ReplaceAllString(out, "$1 (default the number of CPUs)"))
+		all.WriteString(out)
 		all.WriteString("\n")
 		for _, sub := range c.Commands() {
 			if sub.IsAvailableCommand() && sub.Name() != "completion" && sub.Name() != "help" {
@@ -461,8 +455,15 @@ func TestMembershipChanges(t *testing.T) {
 
 func TestMistakesExitWith2AndNothingOnStdout(t *testing.T) {
 	for _, args := range [][]string{
-		{"frobnicate"}, {"list", "extra"}, {"show"}, {"list", "--nope"}, {"list", "-o", "xml"}, {"submit"}, {"submit", "a", "b"},
-		{"taskmanager", "--log-level", "loud"}, {"version", "-o", "yaml"},
+		{"frobnicate"},
+		{"list", "extra"},
+		{"show"},
+		{"list", "--nope"},
+		{"list", "-o", "xml"},
+		{"submit"},
+		{"submit", "a", "b"},
+		{"taskmanager", "--log-level", "loud"},
+		{"version", "-o", "yaml"},
 	} {
 		code, out, messages := weir(t, nil, args...)
 		require.Equal(t, 2, code, args)
