@@ -9,8 +9,8 @@ import (
 // recordBytes is what the client keeps per record beyond its bytes.
 const recordBytes = 232
 
-// smallestFetch is the smallest fetch request, in bytes.
-const smallestFetch = 64 << 10
+// smallestFetch is the smallest fetch request, in bytes. A broker answers with one batch at least.
+const smallestFetch = 16 << 10
 
 // governor keeps the memory of fetched records within a bound. A fetch request limits compressed bytes, so it measures how much
 // batches grow on arrival and shrinks the requests accordingly. It is called by the client's goroutines.
@@ -19,7 +19,7 @@ type governor struct {
 	total     int32 // largest fetch request
 	partition int32 // largest part of one partition in it
 	brokers   atomic.Int32
-	factor    atomic.Int64 // memory per fetched byte, in 1/16, slowly falling
+	factor    atomic.Int64 // memory per fetched byte, in 1/16, slowly falling; 0 until something has arrived
 	current   atomic.Int32
 	client    atomic.Pointer[kgo.Client]
 }
@@ -29,14 +29,17 @@ var _ kgo.HookFetchBatchRead = (*governor)(nil)
 func newGovernor(limit int64, total, partition int32) *governor {
 	g := &governor{limit: limit, total: total, partition: partition}
 	g.brokers.Store(1)
-	// Until something has arrived, batches are taken to grow eightfold.
-	g.factor.Store(8 * 16)
 	return g
 }
 
-// fetchBytes returns the size of a fetch request: one may be buffered for each broker while another is being emitted.
+// fetchBytes returns the size of a fetch request: one may be buffered for each broker while another is being emitted. The first ones
+// are the smallest, since nobody knows how much they grow.
 func (g *governor) fetchBytes() int32 {
-	room := g.limit / int64(g.brokers.Load()+1) * 16 / g.factor.Load()
+	factor := g.factor.Load()
+	if factor == 0 {
+		return smallestFetch
+	}
+	room := g.limit / int64(g.brokers.Load()+1) * 16 / factor
 	return int32(min(int64(g.total), max(smallestFetch, room)))
 }
 
@@ -52,7 +55,7 @@ func (g *governor) OnFetchBatchRead(_ kgo.BrokerMetadata, _ string, _ int32, m k
 	for {
 		old := g.factor.Load()
 		// Growth counts at once, shrinking by and by.
-		next := max(16, seen, old-old/64)
+		next := max(16, seen, old-max(1, old/64))
 		if g.factor.CompareAndSwap(old, next) {
 			break
 		}

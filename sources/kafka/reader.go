@@ -70,6 +70,7 @@ func (r *reader[T]) Open(ctx context.Context, restored []sources.Position, fresh
 	if err != nil {
 		return err
 	}
+	r.governor.brokers.Store(int32(max(1, len(r.cl.DiscoveredBrokers()))))
 	owned := r.owned(topics, nil)
 	if err := r.place(ctx, owned, topics, restored, fresh); err != nil {
 		return err
