@@ -12,12 +12,17 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/weir-stream/weir/internal/atomicfile"
 )
 
-// tempPrefix begins the names of unfinished objects, which List leaves out.
-const tempPrefix = ".weir-tmp-"
+// tempPrefix begins the names of unfinished objects, which List leaves out. Those that a crash left behind are removed when a bucket is
+// opened after staleAge.
+const (
+	tempPrefix = ".weir-tmp-"
+	staleAge   = 24 * time.Hour
+)
 
 // fileBucket keeps objects as files below a directory. It syncs file and directories before Put returns.
 type fileBucket struct {
@@ -37,7 +42,30 @@ func openFile(u *url.URL) (*fileBucket, error) {
 	if err := atomicfile.MkdirAll(root, 0o755); err != nil {
 		return nil, fmt.Errorf("checkpoint storage %q: %w", u, err)
 	}
+	if err := removeStale(root); err != nil {
+		return nil, fmt.Errorf("checkpoint storage %q: %w", u, err)
+	}
 	return &fileBucket{root: root}, nil
+}
+
+func removeStale(root string) error {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), tempPrefix) {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || time.Since(info.ModTime()) < staleAge {
+			continue
+		}
+		if err := os.Remove(filepath.Join(root, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *fileBucket) URL() string  { return (&url.URL{Scheme: "file", Path: b.root}).String() }
@@ -220,7 +248,7 @@ func (b *fileBucket) Delete(_ context.Context, name string) error {
 		return err
 	}
 	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && info.IsDir() {
 		return nil
 	}
 	if err == nil {

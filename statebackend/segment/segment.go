@@ -84,8 +84,8 @@ func openMeta(tx *bbolt.Tx) (*Segment, error) {
 		return nil, err
 	}
 	s := newSegment(h)
-	s.bloom, err = openBloom(meta.Get(bloomKey))
-	return s, err
+	s.bloom = meta.Get(bloomKey)
+	return s, checkBloom(s.bloom)
 }
 
 func newSegment(h header) *Segment {

@@ -1,0 +1,304 @@
+package statebackend_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/internal/keygroup"
+	"github.com/weir-stream/weir/statebackend"
+	"github.com/weir-stream/weir/statebackend/segment"
+	"github.com/weir-stream/weir/statebackend/statetest"
+)
+
+var allGroups = keygroup.Range{First: 0, Last: keygroup.DefaultMaxParallelism - 1}
+
+func config(t testing.TB, store *statetest.Store, restored ...*snapshotv1.KeyedSnapshot) statebackend.Config {
+	return statebackend.Config{
+		Operator: "counter", KeyGroups: allGroups, Dir: t.TempDir(), NamePrefix: t.Name() + fmt.Sprint(len(store.Names())), Segments: store,
+		Restored: restored,
+	}
+}
+
+type single[V any] struct {
+	*statebackend.Backend[string]
+	v *statebackend.Value[string, V]
+}
+
+func newSingle[V any](t testing.TB, cfg statebackend.Config) single[V] {
+	b := statebackend.New(cfg, mustKey[string](t))
+	v := statebackend.NewValue(b, "v", mustCodec[V](t))
+	require.NoError(t, b.Open(context.Background()))
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return single[V]{b, v}
+}
+
+func write[K comparable](t testing.TB, b *statebackend.Backend[K], n uint64) *snapshotv1.KeyedSnapshot {
+	h, err := b.Freeze(n, false).Write(context.Background())
+	require.NoError(t, err)
+	return h
+}
+
+func entries(h *snapshotv1.KeyedSnapshot) (n uint64) {
+	for _, s := range h.GetSegments() {
+		n += s.GetEntries()
+	}
+	return n
+}
+
+func TestWhatIsBornAndGoneIsNeverWritten(t *testing.T) {
+	s := newSingle[int](t, config(t, statetest.NewStore(t.TempDir())))
+	require.NoError(t, s.v.Put("gone", 1))
+	require.NoError(t, s.v.Delete("gone"))
+	require.Empty(t, write(t, s.Backend, 1).GetSegments())
+
+	// Not even when an aborted checkpoint saw it.
+	require.NoError(t, s.v.Put("seen", 1))
+	require.Equal(t, uint64(1), entries(write(t, s.Backend, 2)))
+	require.NoError(t, s.v.Delete("seen"))
+	require.Zero(t, entries(write(t, s.Backend, 3)))
+
+	// But when the checkpoint was completed after all, a tombstone is needed.
+	s.CheckpointCompleted(2)
+	h := write(t, s.Backend, 4)
+	require.Equal(t, uint64(2), entries(h))
+	s2 := newSingle[int](t, config(t, statetest.NewStore(t.TempDir()), h))
+	_, ok, err := s2.v.Get("seen")
+	require.NoError(t, err)
+	require.False(t, ok)
+}
+
+func TestSmallSnapshotsTravelByValue(t *testing.T) {
+	store := statetest.NewStore(t.TempDir())
+	s := newSingle[int](t, config(t, store))
+	for n := uint64(1); n < 40; n++ {
+		require.NoError(t, s.v.Put(fmt.Sprint("key", n), int(n)))
+		h := write(t, s.Backend, n)
+		require.LessOrEqual(t, len(h.GetSegments()), 9)
+		s.CheckpointCompleted(n)
+	}
+	require.Empty(t, store.Names())
+}
+
+func TestUnchangedStateWritesNothing(t *testing.T) {
+	s := newSingle[int](t, config(t, statetest.NewStore(t.TempDir())))
+	require.NoError(t, s.v.Put("k", 1))
+	h := write(t, s.Backend, 1)
+	s.CheckpointCompleted(1)
+	require.Equal(t, h.GetSegments(), write(t, s.Backend, 2).GetSegments())
+}
+
+func TestFailedUploadsAreStorageErrorsAndLoseNothing(t *testing.T) {
+	store := statetest.NewStore(t.TempDir())
+	cfg := config(t, store)
+	s := newSingle[string](t, cfg)
+	for i := range 1000 {
+		require.NoError(t, s.v.Put(fmt.Sprint("key", i), "some value that does not fit inline"))
+	}
+	full := errors.New("no space left on device")
+	store.Fail(full)
+	_, err := s.Freeze(1, false).Write(context.Background())
+	var storage *statebackend.StorageError
+	require.ErrorAs(t, err, &storage)
+	require.ErrorIs(t, err, full)
+	left, err := os.ReadDir(cfg.Dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	store.Fail(nil)
+	require.Equal(t, uint64(1000), entries(write(t, s.Backend, 2)))
+}
+
+func TestAccumulatorsAreCopiedBeforeTheyChangeUnderASnapshot(t *testing.T) {
+	store := statetest.NewStore(t.TempDir())
+	open := func(restored ...*snapshotv1.KeyedSnapshot) (*statebackend.Backend[string], *statebackend.Panes[string, tally]) {
+		b := statebackend.New(config(t, store, restored...), mustKey[string](t))
+		p := statebackend.NewPanes(b, "p", mustCodec[tally](t))
+		require.NoError(t, b.Open(context.Background()))
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+		return b, p
+	}
+	b, p := open()
+	acc, _, err := p.Acquire(1, "k")
+	require.NoError(t, err)
+	acc.Counts = map[string]int{"n": 1}
+	f := b.Freeze(1, false)
+	acc, existed, err := p.Acquire(1, "k")
+	require.NoError(t, err)
+	require.True(t, existed)
+	acc.Counts["n"] = 2
+	h, err := f.Write(context.Background())
+	require.NoError(t, err)
+
+	_, old := open(h)
+	a, _, err := old.Get(1, "k")
+	require.NoError(t, err)
+	require.Equal(t, 1, a.Counts["n"])
+	a, _, err = p.Get(1, "k")
+	require.NoError(t, err)
+	require.Equal(t, 2, a.Counts["n"])
+}
+
+func TestADroppedPaneStaysDroppedWhileItsRowsAreLoaded(t *testing.T) {
+	store := statetest.NewStore(t.TempDir())
+	b := statebackend.New(config(t, store), mustKey[string](t))
+	p := statebackend.NewPanes(b, "p", mustCodec[int](t))
+	require.NoError(t, b.Open(context.Background()))
+	acc, _, err := p.Acquire(1, "old")
+	require.NoError(t, err)
+	*acc = 1
+	h := write(t, b, 1)
+	require.NoError(t, b.Close())
+
+	mail := make(chan func() error, 8) // never full: one batch and the end
+	cfg := config(t, store, h)
+	cfg.Post = func(fn func() error) { mail <- fn }
+	b = statebackend.New(cfg, mustKey[string](t))
+	p = statebackend.NewPanes(b, "p", mustCodec[int](t))
+	require.NoError(t, b.Open(context.Background()))
+	require.NoError(t, p.Drop(1))
+	_, _, err = p.Acquire(1, "new")
+	require.NoError(t, err)
+	for !statebackend.Loaded(b) {
+		require.NoError(t, (<-mail)())
+	}
+	_, ok, err := p.Get(1, "old")
+	require.NoError(t, err)
+	require.False(t, ok)
+	require.NoError(t, b.Close())
+}
+
+func TestTombstonesAreForgottenOnceNothingNeedsThem(t *testing.T) {
+	s := newSingle[int](t, config(t, statetest.NewStore(t.TempDir())))
+	for i := range 100 {
+		require.NoError(t, s.v.Put(fmt.Sprint(i), i))
+	}
+	write(t, s.Backend, 1)
+	s.CheckpointCompleted(1)
+	for i := range 100 {
+		require.NoError(t, s.v.Delete(fmt.Sprint(i)))
+	}
+	require.Equal(t, 100, statebackend.Remembered(s.v))
+	write(t, s.Backend, 2)
+	s.CheckpointCompleted(2)
+	for n := uint64(3); n < 55; n++ {
+		require.NoError(t, s.v.Put("x", int(n)))
+		write(t, s.Backend, n)
+		s.CheckpointCompleted(n)
+	}
+	require.LessOrEqual(t, statebackend.Remembered(s.v), 1)
+}
+
+func TestASupersededSnapshotIsNotWritten(t *testing.T) {
+	s := newSingle[int](t, config(t, statetest.NewStore(t.TempDir())))
+	require.NoError(t, s.v.Put("k", 1))
+	f := s.Freeze(1, false)
+	write(t, s.Backend, 2)
+	s.CheckpointCompleted(2)
+	_, err := f.Write(context.Background())
+	require.ErrorIs(t, err, statebackend.ErrSuperseded)
+}
+
+func TestKeysOfAnotherSubtaskAreRefused(t *testing.T) {
+	cfg := config(t, statetest.NewStore(t.TempDir()))
+	cfg.KeyGroups = keygroup.RangeOf(0, 2, 128)
+	s := newSingle[int](t, cfg)
+	require.Equal(t, 91, keygroup.OfString("a", 128))
+	require.NoError(t, s.v.Put("a", 1))
+	_, err := s.Freeze(1, false).Write(context.Background())
+	require.ErrorIs(t, err, statebackend.ErrForeignKey)
+}
+
+func TestStateThatDoesNotFitIsRefused(t *testing.T) {
+	store := statetest.NewStore(t.TempDir())
+	s := newSingle[int64](t, config(t, store))
+	require.NoError(t, s.v.Put("k", math.MaxInt64))
+	h := write(t, s.Backend, 1)
+
+	open := func(cfg statebackend.Config, declare func(b *statebackend.Backend[string])) error {
+		b := statebackend.New(cfg, mustKey[string](t))
+		declare(b)
+		defer func() { require.NoError(t, b.Close()) }()
+		return b.Open(context.Background())
+	}
+	err := open(config(t, store, h), func(b *statebackend.Backend[string]) {
+		statebackend.NewValue(b, "v", mustCodec[string](t))
+	})
+	require.ErrorIs(t, err, statebackend.ErrSchema)
+	require.ErrorContains(t, err, `operator counter, state "v": the value codec was int64 in the checkpoint and is string in the job`)
+	err = open(config(t, store, h), func(b *statebackend.Backend[string]) {
+		statebackend.NewList(b, "v", mustCodec[int64](t))
+	})
+	require.ErrorContains(t, err, "the kind was value")
+	err = open(config(t, store, h), func(b *statebackend.Backend[string]) {
+		statebackend.NewValue(b, "other", mustCodec[int64](t))
+	})
+	require.ErrorIs(t, err, statebackend.ErrDroppedState)
+	require.ErrorContains(t, err, `does not declare the state "v"`)
+
+	cfg := config(t, store, h)
+	cfg.MaxParallelism = 64
+	cfg.KeyGroups = keygroup.Range{First: 0, Last: 63}
+	err = open(cfg, func(b *statebackend.Backend[string]) { statebackend.NewValue(b, "v", mustCodec[int64](t)) })
+	require.ErrorContains(t, err, "128 key groups and the job 64")
+
+	h.KeyGroups.Last = 100
+	err = open(config(t, store, h), func(b *statebackend.Backend[string]) { statebackend.NewValue(b, "v", mustCodec[int64](t)) })
+	require.ErrorContains(t, err, "no restored snapshot holds key group 101")
+}
+
+func TestADroppedStateLeavesNothingToItsSuccessor(t *testing.T) {
+	store := statetest.NewStore(t.TempDir())
+	s := newSingle[int64](t, config(t, store))
+	require.NoError(t, s.v.Put("k", 5))
+	h := write(t, s.Backend, 1)
+	for _, name := range []string{"w", "v"} { // "v" comes back later, as a new state
+		cfg := config(t, store, h)
+		cfg.AllowDroppedState = true
+		b := statebackend.New(cfg, mustKey[string](t))
+		v := statebackend.NewValue(b, name, mustCodec[int64](t))
+		require.NoError(t, b.Open(context.Background()))
+		_, ok, err := v.Get("k")
+		require.NoError(t, err)
+		require.False(t, ok)
+		h = write(t, b, 2)
+		require.NoError(t, b.Close())
+	}
+}
+
+func TestDamageIsNoticed(t *testing.T) {
+	store := statetest.NewStore(t.TempDir())
+	s := newSingle[string](t, config(t, store))
+	require.NoError(t, s.v.Put("k", "value"))
+	h := write(t, s.Backend, 1)
+	h.Segments[0].Inline[len(h.Segments[0].Inline)-1] ^= 1
+	b := statebackend.New(config(t, store, h), mustKey[string](t))
+	statebackend.NewValue(b, "v", mustCodec[string](t))
+	require.ErrorIs(t, b.Open(context.Background()), segment.ErrCorrupt)
+	require.NoError(t, b.Close())
+}
+
+func TestPlan(t *testing.T) {
+	list := func(sizes ...uint64) (segments []*snapshotv1.Segment) {
+		for i, n := range sizes {
+			segments = append(segments, &snapshotv1.Segment{Size: n, Checkpoint: uint64(i), Base: i == 0})
+		}
+		return segments
+	}
+	const mb = 1 << 20
+	require.Equal(t, 0, statebackend.Plan(nil, 5))
+	require.Equal(t, 3, statebackend.Plan(list(100*mb, mb, mb), mb), "short lists stay")
+	require.Equal(t, 0, statebackend.Plan(list(2*mb, mb, mb), mb), "deltas outweigh the base")
+	require.Equal(t, 0, statebackend.Plan(list(100, 9, 9, 9, 9, 9, 9, 9), 9), "small and long")
+	require.Equal(t, 1, statebackend.Plan(list(100*mb, mb, mb, mb, mb, mb, mb, mb), mb), "deltas of one size are merged")
+	require.Equal(t, 2, statebackend.Plan(list(1000*mb, 90*mb, mb, mb, mb, mb, mb, mb), mb), "a big delta is left alone")
+	same := list(100*mb, 100*mb, mb)
+	same[1].Checkpoint, same[1].Base = 0, true
+	require.Equal(t, 3, statebackend.Plan(same, mb), "files of one base are one run")
+}

@@ -1,0 +1,19 @@
+package statebackend
+
+import snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+
+// ShrinkLimits makes b cut and merge segments at small sizes, so that small states go every way.
+func ShrinkLimits[K comparable](b *Backend[K]) {
+	b.core.limits = limits{inline: 256, soft: 2 << 10, hard: 4 << 10, maxRuns: 3, smallState: 1 << 10, smallDeltas: 512}
+}
+
+// Plan is plan with the default limits.
+func Plan(segments []*snapshotv1.Segment, delta uint64) int {
+	return defaultLimits.plan(segments, delta)
+}
+
+// Loaded reports whether b has every restored row in memory.
+func Loaded[K comparable](b *Backend[K]) bool { return b.core.complete }
+
+// Remembered returns how many rows of s are in memory, tombstones included.
+func Remembered[K comparable, V any](s *Value[K, V]) int { return len(s.t.rows) }

@@ -1,0 +1,522 @@
+package statebackend_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-stream/weir/codec"
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/internal/keygroup"
+	"github.com/weir-stream/weir/statebackend"
+	"github.com/weir-stream/weir/statebackend/statetest"
+)
+
+const modelGroups = 6
+
+// tally is an accumulator that is changed in place and shares memory with its copies.
+type tally struct{ Counts map[string]int }
+
+type modelTimer struct {
+	at  int64
+	key string
+}
+
+// model is the right answer: what every state holds, whatever was checkpointed and restored.
+type model struct {
+	values map[string]string
+	maps   map[string]map[int]string
+	lists  map[string][]int
+	panes  map[int64]map[string]map[string]int
+	sums   map[int64]map[string]int
+	timers map[modelTimer]bool
+}
+
+func newModel() *model {
+	return &model{
+		values: map[string]string{}, maps: map[string]map[int]string{}, lists: map[string][]int{},
+		panes: map[int64]map[string]map[string]int{}, sums: map[int64]map[string]int{}, timers: map[modelTimer]bool{},
+	}
+}
+
+func (m *model) clone() *model {
+	c := newModel()
+	maps.Copy(c.values, m.values)
+	for k, v := range m.maps {
+		c.maps[k] = maps.Clone(v)
+	}
+	for k, v := range m.lists {
+		c.lists[k] = slices.Clone(v)
+	}
+	for at, p := range m.panes {
+		c.panes[at] = map[string]map[string]int{}
+		for k, v := range p {
+			c.panes[at][k] = maps.Clone(v)
+		}
+	}
+	for at, p := range m.sums {
+		c.sums[at] = maps.Clone(p)
+	}
+	maps.Copy(c.timers, m.timers)
+	return c
+}
+
+// subtask is one backend with its states and mailbox.
+type subtask struct {
+	b      *statebackend.Backend[string]
+	groups keygroup.Range
+	values *statebackend.Value[string, string]
+	maps   *statebackend.Map[string, int, string]
+	lists  *statebackend.List[string, int]
+	panes  *statebackend.Panes[string, tally]
+	sums   *statebackend.Panes[string, int]
+	timers *statebackend.Timers[string]
+
+	mu      sync.Mutex
+	mailbox []func() error
+}
+
+func (s *subtask) post(fn func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mailbox = append(s.mailbox, fn)
+}
+
+// deliver runs at most limit posted functions.
+func (s *subtask) deliver(t require.TestingT, limit int) {
+	for range limit {
+		s.mu.Lock()
+		var fn func() error
+		if len(s.mailbox) > 0 {
+			fn, s.mailbox = s.mailbox[0], s.mailbox[1:]
+		}
+		s.mu.Unlock()
+		if fn == nil {
+			return
+		}
+		require.NoError(t, fn())
+	}
+}
+
+func mustCodec[T any](t require.TestingT) codec.Codec[T] {
+	c, err := codec.For[T]()
+	require.NoError(t, err)
+	return c
+}
+
+func mustKey[K comparable](t require.TestingT) codec.Key[K] {
+	k, err := codec.ForKey[K]()
+	require.NoError(t, err)
+	return k
+}
+
+// checkpoint is one in flight.
+type checkpoint struct {
+	id      uint64
+	state   *model
+	results []chan written // one per subtask
+	handles []*snapshotv1.KeyedSnapshot
+	failed  bool
+}
+
+type written struct {
+	handle *snapshotv1.KeyedSnapshot
+	err    error
+}
+
+type machine struct {
+	dir      string
+	store    *statetest.Store
+	subtasks []*subtask
+	now      *model
+	next     uint64
+	attempt  int
+	open     []*checkpoint // in flight, oldest first
+	last     *checkpoint   // completed
+	keys     *rapid.Generator[string]
+}
+
+func (m *machine) of(key string) *subtask {
+	g := keygroup.OfString(key, modelGroups)
+	return m.subtasks[keygroup.Subtask(g, len(m.subtasks), modelGroups)]
+}
+
+func (m *machine) start(t *rapid.T, parallelism int, lazy bool) {
+	m.attempt++
+	m.subtasks = nil
+	for i := range parallelism {
+		s := &subtask{groups: keygroup.RangeOf(i, parallelism, modelGroups)}
+		cfg := statebackend.Config{
+			Operator: "op", KeyGroups: s.groups, MaxParallelism: modelGroups,
+			Dir: fmt.Sprintf("%s/%d-%d", m.dir, m.attempt, i), NamePrefix: fmt.Sprintf("job/%d/%d", m.attempt, i), Segments: m.store,
+		}
+		if !lazy {
+			cfg.Post = s.post
+		}
+		if m.last != nil {
+			cfg.Restored = m.last.handles
+		}
+		s.b = statebackend.New(cfg, mustKey[string](t))
+		statebackend.ShrinkLimits(s.b)
+		s.values = statebackend.NewValue(s.b, "values", mustCodec[string](t))
+		s.maps = statebackend.NewMap(s.b, "maps", mustKey[int](t), mustCodec[string](t))
+		s.lists = statebackend.NewList(s.b, "lists", mustCodec[int](t))
+		s.panes = statebackend.NewPanes(s.b, "panes", mustCodec[tally](t))
+		s.sums = statebackend.NewPanes(s.b, "sums", mustCodec[int](t))
+		s.timers = statebackend.NewTimers(s.b, "timers")
+		require.NoError(t, s.b.Open(context.Background()))
+		m.subtasks = append(m.subtasks, s)
+	}
+}
+
+func (m *machine) stop(t require.TestingT) {
+	for _, c := range m.open {
+		m.settle(c)
+	}
+	m.open = nil
+	for _, s := range m.subtasks {
+		require.NoError(t, s.b.Close())
+	}
+}
+
+// settle waits for a checkpoint to be written.
+func (m *machine) settle(c *checkpoint) {
+	for _, r := range c.results {
+		w := <-r
+		c.failed = c.failed || w.err != nil
+		c.handles = append(c.handles, w.handle)
+	}
+	c.results = nil
+}
+
+func (m *machine) freeze(t *rapid.T) {
+	m.next++
+	c := &checkpoint{id: m.next, state: m.now.clone()}
+	full := rapid.IntRange(0, 9).Draw(t, "full") == 0
+	for _, s := range m.subtasks {
+		f := s.b.Freeze(c.id, full)
+		result := make(chan written, 1)
+		c.results = append(c.results, result)
+		go func() {
+			h, err := f.Write(context.Background())
+			result <- written{h, err}
+		}()
+	}
+	m.open = append(m.open, c)
+}
+
+// complete completes one of the checkpoints in flight, which ends the older ones.
+func (m *machine) complete(t *rapid.T) {
+	if len(m.open) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(m.open)-1).Draw(t, "which")
+	for _, older := range m.open[:i+1] {
+		m.settle(older)
+	}
+	c := m.open[i]
+	m.open = m.open[i+1:]
+	if c.failed {
+		return
+	}
+	// Only what the completed snapshot names may be needed from now on, by it and by later ones.
+	needed := map[string]bool{}
+	for _, h := range c.handles {
+		for _, s := range h.GetSegments() {
+			needed[s.GetName()] = true
+		}
+	}
+	for _, newer := range m.open {
+		m.settle(newer)
+		for _, h := range newer.handles {
+			for _, s := range h.GetSegments() {
+				needed[s.GetName()] = true
+			}
+		}
+	}
+	m.last = c
+	if rapid.Bool().Draw(t, "notice is late") {
+		return
+	}
+	for _, s := range m.subtasks {
+		s.b.CheckpointCompleted(c.id)
+	}
+	for _, name := range m.store.Names() {
+		if !needed[name] {
+			m.store.Delete(name)
+		}
+	}
+}
+
+func (m *machine) abort(t *rapid.T) {
+	if len(m.open) == 0 {
+		return
+	}
+	c := m.open[len(m.open)-1]
+	m.settle(c)
+	m.open = m.open[:len(m.open)-1]
+}
+
+func (m *machine) restore(t *rapid.T) {
+	m.stop(t)
+	m.now = newModel()
+	if m.last != nil {
+		m.now = m.last.state.clone()
+		for _, s := range m.last.handles {
+			require.NotNil(t, s)
+		}
+	}
+	m.start(t, rapid.IntRange(1, 4).Draw(t, "parallelism"), rapid.IntRange(0, 3).Draw(t, "lazy") == 0)
+}
+
+func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
+	dir := t.TempDir()
+	run := 0
+	rapid.Check(t, func(t *rapid.T) {
+		run++
+		root := fmt.Sprintf("%s/%d", dir, run)
+		require.NoError(t, os.MkdirAll(root, 0o755))
+		defer os.RemoveAll(root)
+		m := &machine{dir: root, store: statetest.NewStore(root), now: newModel()}
+		m.keys = rapid.SampledFrom([]string{"", "\x00", "\x00\xff", "a", "a\x00", "ab", "b", "c", "d", "e", "long" + strings.Repeat("x", 3000)})
+		m.start(t, 2, false)
+		defer func() { m.stop(t) }()
+		value := rapid.SampledFrom([]string{"", "v", "w", strings.Repeat("big", 100)})
+		at := rapid.SampledFrom([]int64{math.MinInt64, -7, 0, 1, 2, 3, math.MaxInt64})
+		t.Repeat(map[string]func(*rapid.T){
+			"freeze":   m.freeze,
+			"complete": m.complete,
+			"abort":    m.abort,
+			"restore":  m.restore,
+			"deliver": func(t *rapid.T) {
+				for _, s := range m.subtasks {
+					s.deliver(t, rapid.IntRange(1, 3).Draw(t, "messages"))
+				}
+			},
+			"values": func(t *rapid.T) {
+				k, v := m.keys.Draw(t, "key"), value.Draw(t, "value")
+				s := m.of(k)
+				if rapid.Bool().Draw(t, "put") {
+					require.NoError(t, s.values.Put(k, v))
+					m.now.values[k] = v
+				} else {
+					require.NoError(t, s.values.Delete(k))
+					delete(m.now.values, k)
+				}
+			},
+			"maps": func(t *rapid.T) {
+				k, mk, v := m.keys.Draw(t, "key"), rapid.IntRange(-2, 2).Draw(t, "map key"), value.Draw(t, "value")
+				s := m.of(k)
+				switch rapid.IntRange(0, 4).Draw(t, "what") {
+				case 0:
+					require.NoError(t, s.maps.Delete(k, mk))
+					delete(m.now.maps[k], mk)
+				case 1:
+					require.NoError(t, s.maps.Clear(k))
+					delete(m.now.maps, k)
+				default:
+					require.NoError(t, s.maps.Put(k, mk, v))
+					if m.now.maps[k] == nil {
+						m.now.maps[k] = map[int]string{}
+					}
+					m.now.maps[k][mk] = v
+				}
+			},
+			"lists": func(t *rapid.T) {
+				k := m.keys.Draw(t, "key")
+				s := m.of(k)
+				if rapid.IntRange(0, 3).Draw(t, "what") == 0 {
+					require.NoError(t, s.lists.Clear(k))
+					delete(m.now.lists, k)
+					return
+				}
+				vs := rapid.SliceOfN(rapid.Int(), 1, 3).Draw(t, "values")
+				require.NoError(t, s.lists.Append(k, vs...))
+				m.now.lists[k] = append(m.now.lists[k], vs...)
+			},
+			"panes": func(t *rapid.T) {
+				k, p := m.keys.Draw(t, "key"), at.Draw(t, "pane")
+				s := m.of(k)
+				if rapid.IntRange(0, 5).Draw(t, "what") == 0 {
+					require.NoError(t, s.panes.Drop(p))
+					require.NoError(t, s.sums.Drop(p))
+					m.dropPane(s, p)
+					return
+				}
+				acc, existed, err := s.panes.Acquire(p, k)
+				require.NoError(t, err)
+				require.Equal(t, m.now.panes[p][k] != nil, existed)
+				if !existed {
+					require.Nil(t, acc.Counts)
+					acc.Counts = map[string]int{}
+				}
+				acc.Counts[k]++
+				acc.Counts["all"]++
+				sum, existed, err := s.sums.Acquire(p, k)
+				require.NoError(t, err)
+				require.Equal(t, m.now.sums[p][k] > 0, existed)
+				*sum++
+				if m.now.panes[p] == nil {
+					m.now.panes[p] = map[string]map[string]int{}
+					m.now.sums[p] = map[string]int{}
+				}
+				if m.now.panes[p][k] == nil {
+					m.now.panes[p][k] = map[string]int{}
+				}
+				m.now.panes[p][k][k]++
+				m.now.panes[p][k]["all"]++
+				m.now.sums[p][k]++
+			},
+			"timers": func(t *rapid.T) {
+				k, when := m.keys.Draw(t, "key"), at.Draw(t, "at")
+				s := m.of(k)
+				if rapid.IntRange(0, 3).Draw(t, "what") == 0 {
+					require.NoError(t, s.timers.Delete(when, k))
+					delete(m.now.timers, modelTimer{when, k})
+				} else {
+					require.NoError(t, s.timers.Add(when, k))
+					m.now.timers[modelTimer{when, k}] = true
+				}
+			},
+			"due": func(t *rapid.T) { m.due(t, at.Draw(t, "up to")) },
+			"look": func(t *rapid.T) {
+				k := m.keys.Draw(t, "key")
+				v, ok, err := m.of(k).values.Get(k)
+				require.NoError(t, err)
+				want, wanted := m.now.values[k]
+				require.Equal(t, wanted, ok)
+				require.Equal(t, want, v)
+			},
+			"compare": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "now") == 0 { // reading warms the tables, so not always
+					m.compare(t)
+				}
+			},
+		})
+		m.compare(t)
+		m.restore(t)
+		m.compare(t)
+	})
+}
+
+func (m *machine) dropPane(s *subtask, at int64) {
+	for k := range m.now.panes[at] {
+		if m.of(k) == s {
+			delete(m.now.panes[at], k)
+			delete(m.now.sums[at], k)
+		}
+	}
+}
+
+// due fires timers; a timer of key "a" sets another one a little later, once.
+func (m *machine) due(t *rapid.T, upTo int64) {
+	for _, s := range m.subtasks {
+		last := int64(math.MinInt64)
+		require.NoError(t, s.timers.Due(upTo, func(at int64, k string) error {
+			require.True(t, m.now.timers[modelTimer{at, k}], "timer %d of %q", at, k)
+			delete(m.now.timers, modelTimer{at, k})
+			require.GreaterOrEqual(t, at, last)
+			last = at
+			if k == "a" && at < 3 {
+				m.now.timers[modelTimer{max(at, 0) + 1, k}] = true
+				return s.timers.Add(max(at, 0)+1, k)
+			}
+			return nil
+		}))
+		for timer := range m.now.timers {
+			require.False(t, m.of(timer.key) == s && timer.at <= upTo, "timer %v did not fire", timer)
+		}
+	}
+}
+
+func (m *machine) compare(t *rapid.T) {
+	for _, k := range []string{"", "\x00", "\x00\xff", "a", "a\x00", "ab", "b", "c", "d", "e", "long" + strings.Repeat("x", 3000), "none"} {
+		s := m.of(k)
+		v, ok, err := s.values.Get(k)
+		require.NoError(t, err)
+		want, wanted := m.now.values[k]
+		require.Equal(t, wanted, ok)
+		require.Equal(t, want, v)
+
+		vs, err := s.lists.All(k)
+		require.NoError(t, err)
+		require.True(t, slices.Equal(m.now.lists[k], vs), "list of %q: %v, not %v", k, vs, m.now.lists[k])
+
+		var keys []int
+		require.NoError(t, s.maps.Range(k, func(mk int, v string) bool {
+			keys = append(keys, mk)
+			require.Equal(t, m.now.maps[k][mk], v)
+			return true
+		}))
+		require.True(t, slices.Equal(slices.Sorted(maps.Keys(m.now.maps[k])), keys), "map of %q: %v, not %v", k, keys, m.now.maps[k])
+		for mk := range 3 {
+			v, ok, err := s.maps.Get(k, mk)
+			require.NoError(t, err)
+			want, wanted := m.now.maps[k][mk]
+			require.Equal(t, wanted, ok)
+			require.Equal(t, want, v)
+		}
+	}
+	for _, s := range m.subtasks {
+		m.comparePanes(t, s)
+		next, ok := s.timers.Next()
+		var times []int64
+		for timer := range m.now.timers {
+			if m.of(timer.key) == s {
+				times = append(times, timer.at)
+			}
+		}
+		require.Equal(t, len(times) > 0, ok)
+		if ok {
+			require.Equal(t, slices.Min(times), next)
+		}
+	}
+}
+
+func (m *machine) comparePanes(t *rapid.T, s *subtask) {
+	var ats []int64
+	for at, p := range m.now.panes {
+		for k := range p {
+			if m.of(k) == s {
+				ats = append(ats, at)
+				break
+			}
+		}
+	}
+	slices.Sort(ats)
+	require.True(t, slices.Equal(ats, s.panes.All()), "panes %v, not %v", s.panes.All(), ats)
+	first, ok := s.panes.First()
+	require.Equal(t, len(ats) > 0, ok)
+	for i, at := range ats {
+		require.True(t, i > 0 || first == at)
+		seen := 0
+		require.NoError(t, s.panes.Each(at, func(k string, a tally) error {
+			seen++
+			require.Equal(t, m.now.panes[at][k], a.Counts)
+			sum, ok, err := s.sums.Get(at, k)
+			require.True(t, ok)
+			require.Equal(t, m.now.sums[at][k], sum)
+			return err
+		}))
+		want := 0
+		for k := range m.now.panes[at] {
+			if m.of(k) == s {
+				want++
+			}
+		}
+		require.Equal(t, want, seen)
+	}
+	if _, ok, err := s.panes.Get(99, "a"); ok || err != nil {
+		t.Fatal(errors.Join(err, errors.New("pane 99 exists")))
+	}
+}
