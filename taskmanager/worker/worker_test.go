@@ -441,3 +441,42 @@ func TestCancelOfAStuckOpen(t *testing.T) {
 	require.ErrorContains(t, a.workers[0].Wait(), "count[0]")
 	close(release)
 }
+
+// TestCommitIsAcknowledgedByAll holds back the commit of one of two sinks.
+func TestCommitIsAcknowledgedByAll(t *testing.T) {
+	w := newWorld(1)
+	c := newCluster(t, w)
+	release := make(chan struct{})
+	first := make(chan struct{}, 10)
+	c.hooks.commit = func(subtask int) {
+		if subtask == 1 {
+			<-release
+		} else {
+			first <- struct{}{}
+		}
+	}
+	a := c.deploy(shape{1, 1, 2}, nil)
+	w.feed(0, 100)
+	a.read(100)
+	a.trigger(1, false)
+	a.handles(1)
+	complete := &workerv1.Command{Command: &workerv1.Command_CompleteCheckpoint{CompleteCheckpoint: &workerv1.CompleteCheckpoint{Checkpoint: 1}}}
+	a.do(complete)
+	<-first
+	// Records flow on beside the commit, and so would an acknowledgement.
+	w.feed(100, 200)
+	a.read(200)
+	require.Zero(t, a.count(func(e *workerv1.Event) bool { return e.GetCommitAcked() != nil }))
+	close(release)
+	a.wait(0, func(e *workerv1.Event) bool { return e.GetCommitAcked().GetCheckpoint() == 1 })
+	// A repeated notice is answered again.
+	a.do(complete)
+	a.trigger(2, false)
+	a.handles(2)
+	a.complete(2)
+	require.Eventually(t, func() bool {
+		return a.count(func(e *workerv1.Event) bool { return e.GetCommitAcked().GetCheckpoint() == 1 }) == 2
+	}, patience, time.Millisecond)
+	a.finish()
+	requireExact(t, w, 200)
+}

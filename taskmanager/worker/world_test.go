@@ -364,6 +364,9 @@ func (s *sink) Commit(n uint64, done func(error)) {
 	}
 	s.pending = keep
 	go func() {
+		if s.hooks.commit != nil {
+			s.hooks.commit(s.rt.Subtask)
+		}
 		for _, c := range now {
 			s.w.commit(string(c.GetPayload()))
 		}
@@ -378,6 +381,7 @@ type hooks struct {
 	watermark func(subtask int, wm int64)
 	end       func(subtask int)
 	finish    func(context.Context, *snapshotv1.OperatorState) error
+	commit    func(subtask int)
 }
 
 // program is source → (by key) → counter → sink, the last two in a chain.

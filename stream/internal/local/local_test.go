@@ -178,6 +178,20 @@ func TestFailureIsSettled(t *testing.T) {
 	requireExact(t, j.out, 1500, 1)
 }
 
+// TestFailedCommitIsSettled fails the job while a transaction is prepared and its checkpoint complete.
+func TestFailedCommitIsSettled(t *testing.T) {
+	j, cfg := newJob(t)
+	j.pace = time.Millisecond
+	j.commit = func() error { return errors.New("broker is away") }
+	err := local.Run(t.Context(), cfg)
+	require.ErrorContains(t, err, "broker is away")
+	counts := requireUnbroken(t, j.out)
+	require.Positive(t, counts[0]+counts[1], "the settling attempt commits what the checkpoint has promised")
+	open, err := os.ReadDir(filepath.Join(j.out, "prepared"))
+	require.NoError(t, err)
+	require.Empty(t, open)
+}
+
 // TestKilledProcess kills the process that runs the job again and again.
 func TestKilledProcess(t *testing.T) {
 	const n = 3000
