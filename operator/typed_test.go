@@ -106,19 +106,22 @@ func TestRecordsArriveAsTheyWereSent(t *testing.T) {
 }
 
 func TestNilAndEmptyBytesStayApart(t *testing.T) {
-	r := newRig[*string](t, operator.NewEdge(graph.Forward, codecOf[*string](t)), 1, 0, true)
-	empty := ""
-	for _, v := range []*string{nil, &empty, nil} {
-		require.NoError(t, r.in.Collect(v, operator.NoTimestamp))
+	r := newRig[[]byte](t, operator.NewEdge(graph.Forward, codecOf[[]byte](t)), 1, 0, true)
+	want := []record[[]byte]{{nil, operator.NoTimestamp}, {[]byte{}, 0}, {[]byte{0, 0xff, 0x80}, 1}, {nil, 2}}
+	for _, rec := range want {
+		require.NoError(t, r.in.Collect(rec.V, rec.At))
 	}
 	require.NoError(t, r.writer.Flush())
-	got := r.outputs[0].records
-	require.Len(t, got, 3)
-	require.Nil(t, got[0].V)
-	require.NotNil(t, got[1].V)
-	require.Empty(t, *got[1].V)
-	require.Nil(t, got[2].V)
-	require.Equal(t, operator.NoTimestamp, got[0].At)
+	require.Empty(t, cmp.Diff(want, r.outputs[0].records), "cmp tells nil from empty")
+
+	pointers := newRig[*string](t, operator.NewEdge(graph.Forward, codecOf[*string](t)), 1, 0, true)
+	empty := ""
+	for _, v := range []*string{nil, &empty} {
+		require.NoError(t, pointers.in.Collect(v, 0))
+	}
+	require.NoError(t, pointers.writer.Flush())
+	require.Nil(t, pointers.outputs[0].records[0].V)
+	require.Equal(t, &empty, pointers.outputs[0].records[1].V)
 }
 
 func TestBatchesAreBounded(t *testing.T) {

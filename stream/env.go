@@ -15,7 +15,6 @@ type Env struct {
 	restarts       graph.RestartPolicy
 	nodes          []*node
 	edges          []*edge
-	errs           graph.Errors
 }
 
 // CheckpointConfig holds the checkpoint settings of a job.
