@@ -133,16 +133,17 @@ func (b *fileBucket) put(ctx context.Context, path string, r io.Reader) (err err
 	if err != nil {
 		return err
 	}
-	return publish(tmp.Name(), path)
+	return b.publish(tmp.Name(), path)
 }
 
 // publish gives a finished file its name. Deleting the last object of a directory removes the directory, so it may vanish between its
-// creation and the link; a few attempts are enough.
-func publish(tmp, path string) error {
+// creation and the link; a few attempts are enough. Every directory up to the root is synced, since one that was there already may
+// have been made by another Put that has not come so far.
+func (b *fileBucket) publish(tmp, path string) error {
 	dir := filepath.Dir(path)
 	var err error
 	for range 10 {
-		if err = atomicfile.MkdirAll(dir, 0o755); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(dir, 0o755); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		if err = linkExclusive(tmp, path); !errors.Is(err, fs.ErrNotExist) {
@@ -152,7 +153,11 @@ func publish(tmp, path string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.SyncDir(dir)
+	for ; ; dir = filepath.Dir(dir) {
+		if err := atomicfile.SyncDir(dir); err != nil || dir == b.root {
+			return err
+		}
+	}
 }
 
 func (b *fileBucket) Open(_ context.Context, name string) (io.ReadCloser, error) {
