@@ -54,8 +54,8 @@ type WatermarkStrategy = watermark.Strategy
 // BoundedOutOfOrder expects a record to be at most d behind the latest one of its split.
 //
 // A split that its source has found empty for 30 s, or what [WatermarkStrategy.WithIdleTimeout] sets, holds event time back no
-// longer until it has a record again. When all splits are silent event time stands still: the last windows close with the next
-// record or the end of input.
+// longer until it has a record again. When all splits are silent event time comes as far as the furthest of them and then stands
+// still: windows beyond that close with the next record or the end of input.
 func BoundedOutOfOrder(d time.Duration) WatermarkStrategy { return watermark.BoundedOutOfOrder(d) }
 
 // Monotonous expects timestamps that never go back within a split. Idleness is as for [BoundedOutOfOrder].

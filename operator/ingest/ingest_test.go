@@ -107,6 +107,24 @@ func TestIdlePartitionsAndSurplusSubtasks(t *testing.T) {
 	require.Zero(t, r.late())
 }
 
+// TestABurstOnOnePartition: after one burst all partitions are silent, and it must not matter in which order they fall idle.
+func TestABurstOnOnePartition(t *testing.T) {
+	for busy := range 4 {
+		r := newRig(t, 4, 6)
+		r.source.PushAt(busy, sec(5), 0)
+		r.source.PushAt(busy, sec(10), 0)
+		require.NoError(t, r.AdvanceTime(idle-time.Second))
+		require.Empty(t, r.sink.Values())
+		require.NoError(t, r.AdvanceTime(time.Second))
+		require.Equal(t, []string{"0:1"}, r.sink.Values())
+		r.source.PushAt((busy+1)%4, sec(11), 0)
+		r.source.End()
+		require.NoError(t, r.Step())
+		require.Equal(t, []string{"0:1", "10:2"}, r.sink.Values())
+		require.Zero(t, r.late())
+	}
+}
+
 func TestASubtaskWithoutSplitsNeverPushesForward(t *testing.T) {
 	r := newRig(t, 1, 3)
 	r.source.PushAt(0, sec(5), 0)

@@ -194,23 +194,26 @@ func (t *task) consume() (bool, error) {
 	return len(queue) > 0, nil
 }
 
-// combine works out the event time of the task's inputs: the lowest of those that are neither idle nor ended.
+// combine works out the event time of the task's inputs: the lowest of those that are neither idle nor ended. With all idle it is the
+// highest, so that it does not matter which of them fell idle last.
 func (t *task) combine() {
-	lowest, open, active := operator.MaxWatermark, 0, 0
+	lowest, highest, open, active := operator.MaxWatermark, operator.MinWatermark, 0, 0
 	for _, m := range t.inputs {
 		if m.wm == operator.MaxWatermark {
 			continue
 		}
 		open++
+		highest = max(highest, m.wm)
 		if !m.idle {
 			active++
 			lowest = min(lowest, m.wm)
 		}
 	}
 	t.in.idle = open > 0 && active == 0
-	if !t.in.idle {
-		t.in.wm = max(t.in.wm, lowest)
+	if t.in.idle {
+		lowest = highest
 	}
+	t.in.wm = max(t.in.wm, lowest)
 }
 
 // advance takes watermarks and idleness down the chain, and reports whether anything changed.
