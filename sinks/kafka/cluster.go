@@ -34,6 +34,8 @@ type cluster struct {
 	v1, v2   *kgo.Client
 	settings settings
 	logger   *slog.Logger
+	// timeoutCap is the broker's transaction.max.timeout.ms; set before ids are initialised.
+	timeoutCap time.Duration
 
 	mu     sync.Mutex
 	topics map[string]topicInfo
@@ -45,7 +47,7 @@ type topicInfo struct {
 }
 
 func newCluster(s settings, logger *slog.Logger) (*cluster, error) {
-	c := &cluster{settings: s, logger: logger, topics: map[string]topicInfo{}}
+	c := &cluster{settings: s, logger: logger, timeoutCap: defaultMaxTimeout, topics: map[string]topicInfo{}}
 	least := &kversion.Versions{}
 	least.SetMaxKeyVersion(int16(kmsg.EndTxn), EndTxnV2)
 	for _, client := range []struct {

@@ -237,14 +237,14 @@ func (c *cluster) existing(ctx context.Context, ids []string) ([]string, error) 
 	return existing, nil
 }
 
-// fenceTimeout is the transaction timeout of an id that nobody will write with again.
+// fenceTimeout is the transaction timeout of an id that nobody will write with again; the broker's cap may be lower.
 const fenceTimeout = 10 * time.Second
 
 func (c *cluster) initID(ctx context.Context, id string) error {
 	for {
 		req := kmsg.NewPtrInitProducerIDRequest()
 		req.TransactionalID = kmsg.StringPtr(id)
-		req.TransactionTimeoutMillis = int32(fenceTimeout.Milliseconds())
+		req.TransactionTimeoutMillis = int32(min(fenceTimeout, c.timeoutCap).Milliseconds())
 		req.ProducerID, req.ProducerEpoch = -1, -1
 		resp, err := req.RequestWith(ctx, c.cl)
 		if err == nil {

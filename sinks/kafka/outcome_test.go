@@ -152,6 +152,10 @@ func TestOutcomes(t *testing.T) {
 func recreate(t *testing.T, b *kafkatest.Broker, topic string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return b.CreateTopic(t.Context(), topic, 1, nil) == nil }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		_, err := b.EndOffset(t.Context(), topic, 0)
+		return err == nil
+	}, 20*time.Second, 20*time.Millisecond)
 }
 
 // finishNow finishes a transaction, repeating undecided answers as the driver does.

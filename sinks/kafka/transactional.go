@@ -40,7 +40,7 @@ func (s *transactional[T]) Open(ctx context.Context, sc sinks.Context) error {
 		return err
 	}
 	limit, known := s.cluster.maxTimeout(ctx)
-	s.timeout = limit
+	s.timeout, s.cluster.timeoutCap = limit, limit
 	if s.settings.timeout != nil {
 		s.timeout = *s.settings.timeout
 		if known && s.timeout > limit {
