@@ -183,6 +183,16 @@ func (f *fixture) eventually(what string, ok func() bool) {
 	}
 }
 
+// await waits for a signal.
+func (f *fixture) await(c <-chan struct{}) {
+	f.t.Helper()
+	select {
+	case <-c:
+	case <-time.After(10 * time.Second):
+		require.FailNow(f.t, "waited in vain")
+	}
+}
+
 func (f *fixture) waitFor(message string) {
 	f.t.Helper()
 	f.eventually(message+" is sent", func() bool { return f.sessions.has(message) })
@@ -249,7 +259,7 @@ func TestNobodyIsToldWhileTheOutcomeIsUnknown(t *testing.T) {
 	f.run()
 	asked, decide := f.undecided(true)
 	f.ack(1, 1)
-	<-asked
+	f.await(asked)
 	require.False(t, f.sessions.hasPrefix("complete"), "the log has not told yet")
 	require.False(t, f.sessions.hasPrefix("abort"))
 	f.set(func() { f.log.lose, f.log.barrier = nil, nil })
@@ -263,7 +273,7 @@ func TestAnEntryThatGotLostIsAnAbortedCheckpoint(t *testing.T) {
 	f.run()
 	asked, decide := f.undecided(false)
 	f.ack(1, 1)
-	<-asked
+	f.await(asked)
 	require.False(t, f.sessions.hasPrefix("abort"), "the log has not told yet")
 	f.set(func() { f.log.lose, f.log.barrier = nil, nil })
 	decide <- nil
@@ -279,7 +289,7 @@ func TestALeaderThatWasSupersededSaysNothingMore(t *testing.T) {
 	f.run()
 	asked, decide := f.undecided(true)
 	f.ack(1, 1)
-	<-asked
+	f.await(asked)
 	decide <- raftnode.ErrNotLeader
 	f.eventually("the driver has stopped", func() bool {
 		_, _, driven := f.manager.Status(t.Context(), jobID)
@@ -305,7 +315,7 @@ func TestNothingStartsBeforeTheLogSaysSo(t *testing.T) {
 	})
 	f.waitFor("prepare 1")
 	f.prepared(1)
-	<-proposed
+	f.await(proposed)
 	require.False(t, f.sessions.has("start 1"))
 	close(release)
 	f.waitFor("start 1")
