@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,8 +127,11 @@ func TestNodesRefuseAWrongConfiguration(t *testing.T) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "config.yaml")
 		require.NoError(t, os.WriteFile(path, []byte(yaml), 0o644))
-		cmd := exec.Command(bin.Weir, role, "--config", path)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, bin.Weir, role, "--config", path)
 		text, _ := cmd.CombinedOutput()
+		require.NoError(t, ctx.Err(), "weir %s runs on\n%s", role, text)
 		return string(text), cmd.ProcessState.ExitCode()
 	}
 	t.Run("unknown key, with its line", func(t *testing.T) {

@@ -78,27 +78,42 @@ func killEverything(t *testing.T, c *harness.Cluster) {
 	}
 }
 
+var faults = []fault{
+	{"worker", killWorker}, {"TaskManager", killTaskManager}, {"leading JobManager", killLeader},
+	{"following JobManager", killFollower}, {"everything", killEverything},
+}
+
+// Each kill waits until the job runs again and has committed output.
 func TestKillOfAnyProcessLosesAndRepeatsNothing(t *testing.T) {
 	for _, client := range []string{"franz", "confluent"} {
 		t.Run(client, func(t *testing.T) {
-			c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 2, Slots: 2})
-			run := c.StartOrders(90_000, 3000)
-			id := c.Submit([]string{"-p", "2"}, run.Args("--client", client)...)
-			c.WaitState(id, "RUNNING", 30*time.Second)
-			run.AwaitOutput(time.Now(), 30*time.Second)
-			for _, f := range []fault{
-				{"worker", killWorker}, {"TaskManager", killTaskManager}, {"leading JobManager", killLeader},
-				{"following JobManager", killFollower}, {"everything", killEverything},
-			} {
-				at := time.Now()
-				f.do(t, c)
-				run.AwaitOutput(at, 40*time.Second)
-				t.Logf("kill of %s: committed output again within %s", f.name, time.Since(at).Round(time.Millisecond))
-			}
-			run.RequireExactlyOnce(time.Minute)
-			c.MustWeir("cancel", id)
-			require.Equal(t, "JOB_STATE_CANCELED", c.Job(id).State)
-			require.NoError(t, c.Broker.WaitNoOpenTransactions(t.Context(), run.Topics.Totals))
+			killAll(t, client, func(c *harness.Cluster, run *harness.OrderRun, id string) {
+				c.WaitState(id, "RUNNING", 30*time.Second)
+				run.AwaitOutput(time.Now(), 40*time.Second)
+			})
 		})
 	}
+}
+
+// The next kill comes while the cluster is still busy with the one before.
+func TestKillsInQuickSuccession(t *testing.T) {
+	killAll(t, "franz", func(*harness.Cluster, *harness.OrderRun, string) { time.Sleep(400 * time.Millisecond) })
+}
+
+func killAll(t *testing.T, client string, between func(*harness.Cluster, *harness.OrderRun, string)) {
+	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 2, Slots: 2})
+	run := c.StartOrders(90_000, 3000)
+	id := c.Submit([]string{"-p", "2"}, run.Args("--client", client)...)
+	c.WaitState(id, "RUNNING", 30*time.Second)
+	run.AwaitOutput(time.Now(), 30*time.Second)
+	for _, f := range faults {
+		at := time.Now()
+		f.do(t, c)
+		between(c, run, id)
+		t.Logf("kill of %s: went on after %s", f.name, time.Since(at).Round(time.Millisecond))
+	}
+	run.RequireExactlyOnce(time.Minute)
+	c.MustWeir("cancel", id)
+	require.Equal(t, "JOB_STATE_CANCELED", c.Job(id).State)
+	require.NoError(t, c.Broker.WaitNoOpenTransactions(t.Context(), run.Topics.Totals))
 }
