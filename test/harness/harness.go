@@ -55,13 +55,18 @@ type Cluster struct {
 // Start starts a cluster of processes for one test. When the test fails, the end of each node's log is printed.
 func Start(t testing.TB, cfg localcluster.Config) *Cluster {
 	t.Helper()
+	return StartWith(t, cfg, kafkatest.Shared(t))
+}
+
+// StartWith is Start with a broker of the test's own.
+func StartWith(t testing.TB, cfg localcluster.Config, broker *kafkatest.Broker) *Cluster {
+	t.Helper()
 	bin, err := Build()
 	require.NoError(t, err)
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
 	}
 	cfg.Binary = bin.Weir
-	broker := kafkatest.Shared(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := &Cluster{t: t, Binaries: bin, Broker: broker, Dir: cfg.Dir}
