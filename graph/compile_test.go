@@ -131,15 +131,17 @@ func TestEachErrorAlone(t *testing.T) {
 		want     error
 		operator string
 	}{
-		"no name":                {func(l *graph.Logical) { l.Name = "" }, graph.ErrName, ""},
-		"duplicate uid":          {func(l *graph.Logical) { l.Operators[1].UID = "orders" }, graph.ErrDuplicateUID, "filter-1"},
-		"unnamed state":          {func(l *graph.Logical) { l.Operators[2].NamedByUser = false }, graph.ErrUnnamedState, "totals"},
-		"too many subtasks":      {func(l *graph.Logical) { l.Operators[2].Parallelism = 129 }, graph.ErrParallelism, "totals"},
-		"negative parallelism":   {func(l *graph.Logical) { l.Operators[2].Parallelism = -1 }, graph.ErrParallelism, "totals"},
-		"maximum out of bounds":  {func(l *graph.Logical) { l.MaxParallelism = 1 << 20 }, graph.ErrParallelism, ""},
-		"no source":              {func(l *graph.Logical) { l.Operators[0].Source = false }, graph.ErrNoSource, ""},
-		"no sink":                {func(l *graph.Logical) { l.Operators[3].Sink = false }, graph.ErrNoSink, ""},
-		"cycle":                  {func(l *graph.Logical) { l.Edges = append(l.Edges, graph.Edge{ID: "back", From: "totals", To: "filter-1"}) }, graph.ErrCycle, ""},
+		"no name":               {func(l *graph.Logical) { l.Name = "" }, graph.ErrName, ""},
+		"duplicate uid":         {func(l *graph.Logical) { l.Operators[1].UID = "orders" }, graph.ErrDuplicateUID, "filter-1"},
+		"unnamed state":         {func(l *graph.Logical) { l.Operators[2].NamedByUser = false }, graph.ErrUnnamedState, "totals"},
+		"too many subtasks":     {func(l *graph.Logical) { l.Operators[2].Parallelism = 129 }, graph.ErrParallelism, "totals"},
+		"negative parallelism":  {func(l *graph.Logical) { l.Operators[2].Parallelism = -1 }, graph.ErrParallelism, "totals"},
+		"maximum out of bounds": {func(l *graph.Logical) { l.MaxParallelism = 1 << 20 }, graph.ErrParallelism, ""},
+		"no source":             {func(l *graph.Logical) { l.Operators[0].Source = false }, graph.ErrNoSource, ""},
+		"no sink":               {func(l *graph.Logical) { l.Operators[3].Sink = false }, graph.ErrNoSink, ""},
+		"cycle": {func(l *graph.Logical) {
+			l.Edges = append(l.Edges, graph.Edge{ID: "back", From: "totals", To: "filter-1"})
+		}, graph.ErrCycle, ""},
 		"checkpoints off":        {func(l *graph.Logical) { l.Checkpoints.Enabled = false }, graph.ErrNoCheckpoints, "out"},
 		"forward does not fit":   {func(l *graph.Logical) { l.Edges[2].Partitioning = graph.Forward; l.Operators[3].Parallelism = 1 }, graph.ErrEdge, "out"},
 		"no input":               {func(l *graph.Logical) { l.Edges = l.Edges[1:] }, graph.ErrEdge, "filter-1"},

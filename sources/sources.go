@@ -65,7 +65,8 @@ type Reader[T any] interface {
 	// Emit passes at most limit records to out and reports whether some are left. Positions advance only here, also over records
 	// that are skipped.
 	Emit(fetched any, out Output[T], limit int) (more bool, err error)
-	// Positions returns the position of every owned split, as of the last record emitted.
+	// Positions returns the position of every owned split, as of the last record emitted. It is called at each barrier, and once
+	// right after Open: a split that is listed then holds event time back from the start, however slowly it is read.
 	Positions() ([]Position, error)
 	// CheckpointCompleted tells that the positions returned for checkpoint n are durable.
 	CheckpointCompleted(n uint64)

@@ -179,6 +179,22 @@ func TestBadSettingsAndPositions(t *testing.T) {
 	}
 }
 
+func FuzzPosition(f *testing.F) {
+	s := generator.New(number).Count(100)
+	f.Add("0", []byte{8, 5})
+	f.Add("x", []byte{8, 0x80})
+	f.Fuzz(func(t *testing.T, key string, value []byte) {
+		r, err := s.NewReader(sources.ReaderContext{Parallelism: 1, Counters: &counters{}, Now: time.Now})
+		require.NoError(t, err)
+		if r.Open(context.Background(), []sources.Position{{Key: key, Value: value}}, false) != nil {
+			return
+		}
+		out := &output{}
+		require.True(t, read(t, r, out, 1000))
+		require.LessOrEqual(t, len(out.values), 100)
+	})
+}
+
 func BenchmarkEmit(b *testing.B) {
 	r, _ := open(b, generator.New(number).Timestamps(time.Now(), time.Millisecond), 0, 1, nil)
 	out := discard{}

@@ -134,7 +134,7 @@ func (r *reader[T]) Emit(_ any, out sources.Output[T], limit int) (bool, error) 
 		progress = false
 		for _, i := range owned {
 			s := r.source.splits[i]
-			if s.stalled || r.next[i] == len(s.records) {
+			if s.stalled || r.next[i] >= len(s.records) {
 				continue
 			}
 			if limit == 0 {
