@@ -8,7 +8,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// msgpackCodec writes MessagePack with struct fields by name and map keys in order.
+// msgpackCodec writes MessagePack with struct fields by name. Equal maps may have different encodings.
 type msgpackCodec[T any] struct {
 	fp       uint64
 	encoders sync.Pool // *msgpackEncoder
@@ -46,7 +46,6 @@ func newMsgpackCodec[T any](t reflect.Type) (Codec[T], error) {
 	c.encoders.New = func() any {
 		e := &msgpackEncoder{}
 		e.enc = msgpack.NewEncoder(e)
-		e.enc.SetSortMapKeys(true)
 		// Inside an interface the width of an integer tells its type, so that it comes back as it went.
 		e.enc.UseCompactInts(!s.dynamic)
 		return e
