@@ -14,7 +14,6 @@ import (
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/jobmanager/fsm"
-	"github.com/weir-stream/weir/jobmanager/registry"
 )
 
 // stopWorkers stops every worker of the job that may live, and goes on with after when they are dead or have had their time.
@@ -124,12 +123,12 @@ func (j *job) deploy(placements []*raftv1.Placement, settle bool) {
 }
 
 func (j *job) startWorker(w *worker) {
-	known, ok := j.tms[w.tm]
 	err := errNotConnected
-	if ok && known.Connected && known.Incarnation == w.incarnation {
+	// The session may be ahead of what the driver was told about the TaskManager, but not of its incarnation.
+	if known, ok := j.tms[w.tm]; !ok || known.Incarnation == w.incarnation {
 		err = j.m.sessions.Send(w.tm, &clusterv1.SessionResponse{Message: &clusterv1.SessionResponse_StartWorker{
 			StartWorker: &clusterv1.StartWorker{
-				ArtifactSha256: j.rec.GetArtifactSha256(), Args: j.rec.GetArgs(), Prepare: j.prepareCommand(w, known),
+				ArtifactSha256: j.rec.GetArtifactSha256(), Args: j.rec.GetArgs(), Prepare: j.prepareCommand(w),
 			},
 		}})
 	}
@@ -144,11 +143,11 @@ func (j *job) startWorker(w *worker) {
 	}
 }
 
-func (j *job) prepareCommand(w *worker, tm registry.TaskManager) *workerv1.Prepare {
+func (j *job) prepareCommand(w *worker) *workerv1.Prepare {
 	return &workerv1.Prepare{
 		ClusterId: j.m.cfg.ClusterID, JobId: j.id, JobName: j.rec.GetName(), Attempt: j.att.number,
 		Fingerprint: j.rec.GetGraph().GetFingerprint(), Parallelism: j.rec.GetParallelism(), Tasks: w.tasks,
-		Restore: j.rec.GetRestore(), Token: j.rec.GetToken(), BindHost: tm.Host, AdvertiseHost: tm.Host,
+		Restore: j.rec.GetRestore(), Token: j.rec.GetToken(), BindHost: w.host, AdvertiseHost: w.host,
 		SettleOnly: j.att.settle,
 	}
 }

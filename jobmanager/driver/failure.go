@@ -134,6 +134,7 @@ func (j *job) onResumed(w *worker, running []*clusterv1.RunningAttempt) {
 	}
 	if !alive && (j.phase == phaseRunning || j.phase == phaseClosing && !w.closed) {
 		w.ended = true
+		j.bury(j.att.number, w.tm)
 		j.fail(failure{
 			class: restartClass, origin: originProcess, host: w.host, worker: w.tm,
 			message: fmt.Sprintf("worker process on %s (%s) ended while its TaskManager was out of sight", w.host, w.tm),

@@ -367,7 +367,9 @@ func (j *job) buryMissing(tm registry.TaskManager, running []*clusterv1.RunningA
 		}
 	}
 	for attempt, workers := range j.undead {
-		if inc, ok := workers[tm.ID]; ok && (inc != tm.Incarnation || !alive[attempt]) {
+		// The order to start the worker of an attempt being deployed may follow the report.
+		deploying := j.att != nil && j.att.number == attempt && j.phase != phaseStopping
+		if inc, ok := workers[tm.ID]; ok && (inc != tm.Incarnation || !alive[attempt] && !deploying) {
 			j.bury(attempt, tm.ID)
 		}
 	}
