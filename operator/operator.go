@@ -118,6 +118,13 @@ type SourceInstance interface {
 	Emit(fetched any, limit int) (more bool, err error)
 }
 
+// Unchanging is implemented by fetched values that may leave every position where it is, such as news about the end of a split. They
+// alone are no reason for a checkpoint, so that an idle job takes none.
+type Unchanging interface {
+	// Unchanging reports whether emitting the value moves no position and no record.
+	Unchanging() bool
+}
+
 // Committer is implemented by transactional sinks.
 type Committer interface {
 	// RecoverCommit commits restored transactions (restore, phase one). It is idempotent and asks nothing when cs is empty.

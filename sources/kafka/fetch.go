@@ -41,7 +41,10 @@ type end struct {
 	reached bool
 }
 
-func (b *batch) empty() bool { return len(b.added) == 0 && len(b.runs) == 0 && len(b.ends) == 0 }
+func (b *batch) empty() bool { return b.Unchanging() && len(b.ends) == 0 }
+
+// Unchanging implements operator.Unchanging.
+func (b *batch) Unchanging() bool { return len(b.added) == 0 && len(b.runs) == 0 }
 
 // Fetch implements sources.Reader.
 func (r *reader[T]) Fetch(ctx context.Context) (any, error) {

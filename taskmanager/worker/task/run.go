@@ -207,7 +207,7 @@ func (t *Task) emit(now time.Time) (worked bool, err error) {
 		t.current = 0
 		return false, t.errorf("read the input", err)
 	}
-	if t.fetched.value != nil {
+	if changes(t.fetched.value) {
 		t.touch()
 	}
 	t.produced(now)
@@ -317,6 +317,14 @@ func (t *Task) fireTimers(now time.Time) error {
 		t.current = -1
 	}
 	return nil
+}
+
+// changes reports whether a fetched value moves positions or records.
+func changes(fetched any) bool {
+	if u, ok := fetched.(operator.Unchanging); ok {
+		return !u.Unchanging()
+	}
+	return fetched != nil
 }
 
 // touch notes that something changed since the last snapshot.
