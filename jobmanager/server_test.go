@@ -105,6 +105,7 @@ func newCluster(t *testing.T, n int) *cluster {
 		cfg := testConfig(filepath.Join(t.TempDir(), "data"), storage)
 		if n > 1 {
 			cfg.ID, cfg.RaftListen, cfg.Members = list[i].ID, list[i].RaftAddress, list
+			cfg.RaftHeartbeat, cfg.RaftElection = 300*time.Millisecond, 300*time.Millisecond
 		}
 		m := &member{t: t, cfg: cfg}
 		m.start()
@@ -227,7 +228,8 @@ func (c *cluster) waitFor(id string, what string, ok func(*jobv1.Job) bool) *job
 	var job *jobv1.Job
 	eventually(c.t, what, func() bool {
 		resp, err := client.GetJob(c.t.Context(), &jobv1.GetJobRequest{Job: id})
-		if err != nil {
+		if err != nil { // the leadership may have moved on
+			client = c.jobs()
 			return false
 		}
 		job = resp.GetJob()
