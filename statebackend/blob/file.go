@@ -24,6 +24,8 @@ const (
 	staleAge   = 24 * time.Hour
 )
 
+const opPut = "put"
+
 // fileBucket keeps objects as files below a directory. It syncs file and directories before Put returns.
 type fileBucket struct {
 	root string
@@ -88,7 +90,8 @@ func (b *fileBucket) wrap(op, name string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+	case op != opPut && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)):
+		// For a Put the same errors tell of the directories above, and their text is what helps.
 		return fmt.Errorf("%s %s: %w", op, name, ErrNotExist)
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%s %s: %w", op, name, ErrExists)
@@ -105,9 +108,9 @@ func (b *fileBucket) Put(ctx context.Context, name string, r io.Reader) error {
 		return err
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return b.wrap("put", name, fs.ErrExist)
+		return b.wrap(opPut, name, fs.ErrExist)
 	}
-	return b.wrap("put", name, b.put(ctx, path, r))
+	return b.wrap(opPut, name, b.put(ctx, path, r))
 }
 
 func (b *fileBucket) put(ctx context.Context, path string, r io.Reader) (err error) {
