@@ -66,6 +66,24 @@ func FuzzState(f *testing.F) {
 	})
 }
 
+// TestTheLastWatermarkGoesOutBeforeIdleness: consumers leave the watermark of an idle channel out of account.
+func TestTheLastWatermarkGoesOutBeforeIdleness(t *testing.T) {
+	o, split := newOutput()
+	s := &instance[int64]{out: *o, told: operator.MinWatermark}
+	slow := o.Split("1")
+	require.NoError(t, o.Collect(split, 5000, 0))
+	for _, at := range []int64{0, 30} {
+		o.CaughtUp(split, time.Unix(at, 0))
+		o.CaughtUp(slow, time.Unix(at, 0))
+	}
+	wm, idle := s.CurrentWatermark(time.Time{})
+	require.EqualValues(t, 3999, wm)
+	require.False(t, idle)
+	wm, idle = s.CurrentWatermark(time.Time{})
+	require.EqualValues(t, 3999, wm)
+	require.True(t, idle)
+}
+
 type nowhere struct{}
 
 func (nowhere) Collect(int64, int64) error { return nil }

@@ -234,6 +234,7 @@ func TestTheWatermarkIsState(t *testing.T) {
 	require.Equal(t, []string{"7 true"}, take(p))
 	for _, parallelism := range []int{1, 2} {
 		restore(t, p, parallelism)
+		require.NoError(t, p.Watermark(sec(3)), "a source that starts again further back")
 		require.NoError(t, p.Push(set("a", "")))
 		require.Equal(t, []string{"7 true"}, take(p))
 	}
