@@ -3,7 +3,9 @@ package barrier
 import "github.com/weir-stream/weir/operator"
 
 // Watermarks combines the watermarks of a task's channels: the lowest of the active ones. An idle channel holds nothing back. A
-// channel that has ended neither holds back nor pushes forward, until all have. The result never goes back.
+// channel that has ended neither holds back nor pushes forward, until all have. When all open channels are idle nothing holds back any
+// more, so the highest of them counts: what the last active one had reached does not depend on which fell idle first. The result never
+// goes back.
 type Watermarks struct {
 	marks []int64
 	idle  []bool
@@ -44,13 +46,14 @@ func (w *Watermarks) SetIdle(ch int, idle bool) bool {
 func (w *Watermarks) Combined() (wm int64, idle bool) { return w.out, w.outIdle }
 
 func (w *Watermarks) combine() bool {
-	lowest := operator.MaxWatermark
+	lowest, highest := operator.MaxWatermark, operator.MinWatermark
 	active, open := 0, 0
 	for ch, wm := range w.marks {
 		if wm == operator.MaxWatermark {
 			continue
 		}
 		open++
+		highest = max(highest, wm)
 		if w.idle[ch] {
 			continue
 		}
@@ -59,7 +62,9 @@ func (w *Watermarks) combine() bool {
 	}
 	before, beforeIdle := w.out, w.outIdle
 	w.outIdle = open > 0 && active == 0
-	if !w.outIdle {
+	if w.outIdle {
+		w.out = max(w.out, highest)
+	} else {
 		w.out = max(w.out, lowest)
 	}
 	return w.out != before || w.outIdle != beforeIdle

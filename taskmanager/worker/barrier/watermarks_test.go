@@ -28,6 +28,21 @@ func TestWatermarksLowestOfActive(t *testing.T) {
 	require.False(t, w.Advance(0, 20), "and holds the others back again")
 }
 
+func TestWatermarksAllIdleReachTheHighest(t *testing.T) {
+	for _, last := range []int{0, 1} {
+		w := barrier.NewWatermarks(2)
+		w.Advance(0, 10)
+		w.Advance(1, 50)
+		w.SetIdle(1-last, true)
+		w.SetIdle(last, true)
+		wm, idle := w.Combined()
+		require.Equal(t, int64(50), wm, "whichever fell idle last")
+		require.True(t, idle)
+		w.SetIdle(0, false)
+		require.False(t, w.Advance(0, 30), "never back")
+	}
+}
+
 func TestWatermarksEndDoesNotPushPastIdle(t *testing.T) {
 	w := barrier.NewWatermarks(2)
 	w.Advance(0, 10)
