@@ -322,6 +322,21 @@ func TestNothingStartsBeforeTheLogSaysSo(t *testing.T) {
 	require.True(t, func() bool { rec, _ := f.log.View().Job(jobID); return rec.GetStarted() }())
 }
 
+func TestAJobThatWasNeverPreparedFailsInsteadOfRestarting(t *testing.T) {
+	f := newFixture(t)
+	f.waitFor("prepare 1")
+	f.event(1, &workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{Vertex: "v", Message: "no such topic"}}})
+	f.waitFor("kill 1")
+	f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: 1, Expected: true})
+	f.eventually("the job to have failed", func() bool {
+		rec, ok := f.log.View().Job(jobID)
+		return ok && rec.GetState() == jobv1.JobState_JOB_STATE_FAILED
+	})
+	rec, _ := f.log.View().Job(jobID)
+	require.Contains(t, rec.GetFailures()[0].GetMessage(), "no such topic")
+	require.False(t, f.sessions.has("prepare 2"))
+}
+
 func TestACommandWhoseAnswerGotLostIsRecognized(t *testing.T) {
 	f := newFixture(t)
 	lost := 0

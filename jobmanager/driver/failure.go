@@ -199,6 +199,12 @@ func (j *job) afterFailure() {
 		return
 	}
 	f := cause.record(att.number)
+	if !j.rec.GetPrepared() && cause.class == restartClass && cause.origin != originHost {
+		// Nobody has seen the job work: an address, a topic or a setting is wrong, and whoever submitted it is waiting for the answer.
+		f.Message = cause.message + " (the job has never been prepared, so it is not tried again; mend the cause and submit it anew)"
+		j.giveUp(f)
+		return
+	}
 	d := restart.Decide(restart.PolicyOf(j.rec.GetGraph()), j.rec.GetRestartHistory(), cause.class, time.Now(), rand.Float64())
 	if d.Action != restart.Restart {
 		f.Message = cause.message + " (" + d.Reason + ")"
