@@ -9,6 +9,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
 	"github.com/weir-stream/weir/jobmanager"
+	"github.com/weir-stream/weir/jobmanager/fsm"
 	"github.com/weir-stream/weir/jobmanager/raftnode"
 )
 
@@ -34,9 +35,27 @@ func TestFollowersNameTheLeader(t *testing.T) {
 	list, err := members.ListMembers(t.Context(), &clusterv1.ListMembersRequest{})
 	require.NoError(t, err)
 	require.Len(t, list.GetMembers(), 3)
-	for _, m := range list.GetMembers() {
+	for i, m := range list.GetMembers() {
 		require.True(t, m.GetReachable(), m.GetId())
 		require.Equal(t, m.GetId() == leader.cfg.ID, m.GetLeader())
+		require.Equal(t, c.members[i].cfg.Listen, m.GetAddress(), "also of a member that never led")
+		require.EqualValues(t, fsm.Level, m.GetLevel())
+	}
+	eventually(t, "the log knows every member", func() bool { return len(leader.server.View().Members()) == 3 })
+	for _, m := range c.members {
+		if m == leader {
+			continue
+		}
+		m.stop()
+		list, err := members.ListMembers(t.Context(), &clusterv1.ListMembersRequest{})
+		require.NoError(t, err)
+		for _, listed := range list.GetMembers() {
+			if listed.GetId() == m.cfg.ID {
+				require.False(t, listed.GetReachable())
+				require.Equal(t, m.cfg.Listen, listed.GetAddress(), "the log keeps where it was")
+			}
+		}
+		break
 	}
 	_, err = members.RemoveMember(t.Context(), &clusterv1.RemoveMemberRequest{Id: "jm9"})
 	require.ErrorIs(t, err, grpcerr.ErrInvalid)
@@ -44,7 +63,7 @@ func TestFollowersNameTheLeader(t *testing.T) {
 
 func TestJobsSurviveTheirLeader(t *testing.T) {
 	c := newCluster(t, 3)
-	c.fakes.start("tm1", "i1", 2, c.addresses)
+	c.fakes.start("tm1", 2, c.addresses)
 	c.waitForTaskManagers(1)
 	id := c.submit("totals")
 	before := c.waitFor(id, "a checkpoint is complete", func(j *jobv1.Job) bool { return j.GetCompletedCheckpoints() >= 2 })

@@ -110,10 +110,12 @@ type fakeWorker struct {
 func key(job string, attempt uint64) string { return fmt.Sprintf("%s/%d", job, attempt) }
 
 // start runs a TaskManager until the test ends or it is killed.
-func (f *fakes) start(id, incarnation string, slots uint32, addresses func() []string) *fakeTM {
+func (f *fakes) start(id string, slots uint32, addresses func() []string) *fakeTM {
 	ctx, cancel := context.WithCancel(context.Background())
-	tm := &fakeTM{f: f, id: id, incarnation: incarnation, addresses: addresses, slots: slots, ctx: ctx, cancel: cancel,
-		done: make(chan struct{}), workers: make(map[string]*fakeWorker)}
+	tm := &fakeTM{
+		f: f, id: id, incarnation: "i1", addresses: addresses, slots: slots, ctx: ctx, cancel: cancel,
+		done: make(chan struct{}), workers: make(map[string]*fakeWorker),
+	}
 	f.set(func() { f.tms = append(f.tms, tm) })
 	go tm.run()
 	f.t.Cleanup(tm.kill)

@@ -19,7 +19,7 @@ import (
 func runningJob(t *testing.T) (*cluster, []*fakeTM, string) {
 	t.Helper()
 	c := newCluster(t, 1)
-	tms := []*fakeTM{c.fakes.start("tm1", "i1", 1, c.addresses), c.fakes.start("tm2", "i1", 1, c.addresses)}
+	tms := []*fakeTM{c.fakes.start("tm1", 1, c.addresses), c.fakes.start("tm2", 1, c.addresses)}
 	c.waitForTaskManagers(2)
 	id := c.submit("totals")
 	c.waitFor(id, "two checkpoints are complete", func(j *jobv1.Job) bool { return j.GetCompletedCheckpoints() >= 2 })
@@ -161,7 +161,7 @@ func TestFailedSavepointLeavesTheJobRunning(t *testing.T) {
 func TestFinishesWhenTheInputEnds(t *testing.T) {
 	c := newCluster(t, 1)
 	c.fakes.ended = true
-	c.fakes.start("tm1", "i1", 2, c.addresses)
+	c.fakes.start("tm1", 2, c.addresses)
 	c.waitForTaskManagers(1)
 	id := c.submit("bounded")
 	job := c.waitFor(id, "the job is finished", inState(jobv1.JobState_JOB_STATE_FINISHED))
@@ -200,7 +200,7 @@ func TestLostTaskManagerIsReplaced(t *testing.T) {
 	c.waitFor(id, "the job says what it lacks", func(j *jobv1.Job) bool {
 		return j.GetState() == jobv1.JobState_JOB_STATE_RESTARTING && j.GetWaitingFor() != ""
 	})
-	c.fakes.start("tm3", "i1", 4, c.addresses)
+	c.fakes.start("tm3", 4, c.addresses)
 	job := c.waitFor(id, "attempt 2 runs", func(j *jobv1.Job) bool {
 		return j.GetAttempt() == 2 && j.GetState() == jobv1.JobState_JOB_STATE_RUNNING
 	})
@@ -259,7 +259,7 @@ func TestRefusesBeforeAnythingChanges(t *testing.T) {
 
 func TestTaskManagerWithoutTheStorageIsRefused(t *testing.T) {
 	c := newCluster(t, 1)
-	tm := c.fakes.start("tm1", "i1", 1, c.addresses)
+	tm := c.fakes.start("tm1", 1, c.addresses)
 	tm.mu.Lock()
 	tm.probe = "something else"
 	tm.mu.Unlock()

@@ -59,7 +59,7 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	s := &Server{cfg: cfg, logger: logger.With("member", cfg.ID), machine: fsm.NewMachine(), served: make(chan error, 1)}
 	defer func() {
 		if err != nil {
-			s.close(context.Background())
+			err = errors.Join(err, s.close(context.Background()))
 		}
 	}()
 	members := make([]raftnode.Member, 0, len(cfg.Members))
@@ -78,7 +78,7 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	}
 	s.node, err = raftnode.Open(raftnode.Config{
 		ID: cfg.ID, Dir: cfg.DataDir, Listen: cfg.RaftListen, Advertise: cfg.raftAdvertise(), Members: members,
-		Heartbeat: cfg.RaftHeartbeat, Election: cfg.RaftElection, Logger: s.logger,
+		Heartbeat: cfg.RaftHeartbeat, Election: cfg.RaftElection, ServiceAddress: s.advertise, Level: fsm.Level, Logger: s.logger,
 	}, s.machine)
 	if err != nil {
 		return nil, err

@@ -23,8 +23,12 @@ import (
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
-// beginRetry is the pause before a step of a leader's start is tried again.
-const beginRetry = 500 * time.Millisecond
+const (
+	// beginRetry is the pause before a step of a leader's start is tried again.
+	beginRetry = 500 * time.Millisecond
+	// learnMembersEvery is the pause between two rounds of asking the other members who they are.
+	learnMembersEvery = 5 * time.Second
+)
 
 // lead makes a term for each leadership and ends it with it, until ctx ends.
 func (s *Server) lead(ctx context.Context) {
@@ -55,9 +59,7 @@ func (s *Server) beginTerm(ctx context.Context) func() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := s.serveTerm(ctx); err != nil && ctx.Err() == nil {
-			s.logger.Error("leadership not taken up", "error", err)
-		}
+		s.serveTerm(ctx)
 	}()
 	return func() {
 		s.leader.Store(nil)
@@ -67,14 +69,14 @@ func (s *Server) beginTerm(ctx context.Context) func() {
 }
 
 // serveTerm does a leader's work until ctx ends.
-func (s *Server) serveTerm(ctx context.Context) error {
+func (s *Server) serveTerm(ctx context.Context) {
 	if !s.retry(ctx, "apply the log", func() error { return s.node.Barrier(ctx) }) {
-		return nil
+		return
 	}
 	term := s.node.Term()
 	logger := s.logger.With("term", term)
 	if !s.retry(ctx, "announce the leader", func() error { return s.announce(ctx) }) {
-		return nil
+		return
 	}
 	clusterID := s.View().ClusterID()
 	object := clusterID + "/probe"
@@ -83,7 +85,7 @@ func (s *Server) serveTerm(ctx context.Context) error {
 		content, err = s.probe(ctx, object)
 		return err
 	}) {
-		return nil
+		return
 	}
 	manager := driver.New(ctx, driver.Config{
 		ClusterID: clusterID, Log: (*replicatedLog)(s), Bucket: s.bucket, OpenBucket: blob.OpenURL,
@@ -98,14 +100,19 @@ func (s *Server) serveTerm(ctx context.Context) error {
 		Handler: manager, Logger: logger,
 	})
 	manager.Start(sessions)
+	learned := make(chan struct{})
+	go func() {
+		defer close(learned)
+		s.learnMembers(ctx)
+	}()
 	logger.Info("leadership begins", "cluster", clusterID, "jobs", len(s.View().Jobs()))
 	s.leader.Store(&rpc.Leader{Term: term, ClusterID: clusterID, Registry: sessions, Jobs: manager, Log: (*replicatedLog)(s)})
 	<-ctx.Done()
 	s.leader.Store(nil)
 	sessions.Close()
 	manager.Close()
+	<-learned
 	logger.Info("leadership ends")
-	return nil
 }
 
 // retry repeats a step of the start until it succeeds; false when ctx ended before.
@@ -139,10 +146,47 @@ func (s *Server) announce(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_MemberLevel{MemberLevel: &raftv1.MemberLevel{
-		Id: s.cfg.ID, Address: s.advertise, Level: fsm.Level,
-	}}})
+	return s.recordMember(ctx, &raftv1.MemberLevel{Id: s.cfg.ID, Address: s.advertise, Level: fsm.Level})
+}
+
+// recordMember puts into the log where a member serves and which commands it understands, unless the log says so already.
+func (s *Server) recordMember(ctx context.Context, m *raftv1.MemberLevel) error {
+	for _, known := range s.View().Members() {
+		if proto.Equal(known, m) {
+			return nil
+		}
+	}
+	_, err := (*replicatedLog)(s).Propose(ctx, &raftv1.Command{Command: &raftv1.Command_MemberLevel{MemberLevel: m}})
 	return err
+}
+
+// learnMembers asks the other members from time to time who they are, until ctx ends. One that does not answer keeps what the log
+// says of it.
+func (s *Server) learnMembers(ctx context.Context) {
+	for {
+		servers, err := s.node.Servers()
+		if err != nil {
+			s.logger.Debug("members not known", "error", err)
+		}
+		for _, srv := range servers {
+			if srv.ID == s.cfg.ID || ctx.Err() != nil {
+				continue
+			}
+			said, err := raftnode.Introduce(srv.ID, srv.Address)
+			if err != nil || said.ServiceAddress == "" {
+				continue
+			}
+			err = s.recordMember(ctx, &raftv1.MemberLevel{Id: srv.ID, Address: said.ServiceAddress, Level: said.Level})
+			if err != nil && ctx.Err() == nil {
+				s.logger.Warn("address of a member not recorded", "of", srv.ID, "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(learnMembersEvery):
+		}
+	}
 }
 
 // probe returns the content of the cluster's probe object, writing it when there is none.

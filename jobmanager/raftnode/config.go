@@ -27,6 +27,9 @@ type Config struct {
 	// Members is the first configuration; empty means this member alone. Later it only overrides the addresses of members that
 	// moved.
 	Members []Member
+	// ServiceAddress and Level are what this member tells others about itself, see [Introduce].
+	ServiceAddress string
+	Level          uint32
 	// Heartbeat is the time without contact after which a follower stands for election, and Election the time an election may
 	// take; default 500 ms each, at least 50 ms.
 	Heartbeat, Election time.Duration

@@ -12,4 +12,6 @@ var (
 	ErrInUse = errors.New("data directory is in use by another process")
 	// ErrLogHangs: a write to the log did not come back in time.
 	ErrLogHangs = errors.New("write to the raft log hangs")
+	// errStarting: the configuration is not known yet.
+	errStarting = errors.New("raft is starting")
 )

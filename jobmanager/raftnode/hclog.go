@@ -41,5 +41,5 @@ func (s slogSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
 	for i := 0; i+1 < len(args); i += 2 {
 		attrs = append(attrs, slog.Any(fmt.Sprint(args[i]), args[i+1]))
 	}
-	s.logger.LogAttrs(ctx, to, msg, attrs...)
+	s.logger.LogAttrs(ctx, to, msg, attrs...) //nolint:sloglint // the library's message
 }

@@ -26,6 +26,10 @@ type Node struct {
 	stream    *streamLayer
 	transport *raft.NetworkTransport
 
+	// moved is the configured list of members, which may tell new addresses.
+	moved  []Member
+	opened chan struct{} // closed when raft is set
+
 	leadership chan bool
 	fatal      chan error
 	done       chan struct{}
@@ -44,7 +48,7 @@ func Open(cfg Config, fsm raft.FSM) (_ *Node, err error) {
 		return nil, fmt.Errorf("raft directory: %w", err)
 	}
 	n := &Node{
-		cfg: cfg, logger: cfg.Logger,
+		cfg: cfg, logger: cfg.Logger, moved: cfg.Members, opened: make(chan struct{}),
 		leadership: make(chan bool, 1), fatal: make(chan error, 1), done: make(chan struct{}),
 	}
 	defer func() {
@@ -83,12 +87,13 @@ func Open(cfg Config, fsm raft.FSM) (_ *Node, err error) {
 		return nil, err
 	}
 	n.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		ServerAddressProvider: addresses(cfg.Members), Logger: hl, Stream: n.stream, MaxPool: maxPool, Timeout: transportTimeout,
+		ServerAddressProvider: addresses{n}, Logger: hl, Stream: n.stream, MaxPool: maxPool, Timeout: transportTimeout,
 	})
 	n.raft, err = raft.NewRaft(n.raftConfig(), fsm, cache, n.store, snapshots, n.transport)
 	if err != nil {
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
+	close(n.opened)
 	n.wg.Add(2)
 	go n.relayLeadership()
 	go n.watchWrites()
@@ -136,20 +141,39 @@ func (n *Node) answerEnquiry(hadState bool) func() enquiryAnswer {
 		}
 		return i
 	}
-	return func() enquiryAnswer { return enquiryAnswer{ID: n.cfg.ID, HasState: hadState || last() > 0} }
+	return func() enquiryAnswer {
+		return enquiryAnswer{ID: n.cfg.ID, HasState: hadState || last() > 0, Address: n.cfg.ServiceAddress, Level: n.cfg.Level}
+	}
 }
 
-// addresses overrides the addresses in the log by those of the configured list, so that members can move.
-type addresses []Member
+// addresses overrides the addresses in the log by those of the configured list, so that members can move. A member that is not in the
+// list was added later.
+type addresses struct{ n *Node }
+
+var _ raft.ServerAddressProvider = addresses{}
 
 // ServerAddr implements raft.ServerAddressProvider.
 func (a addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	for _, m := range a {
+	n := a.n
+	for _, m := range n.moved {
 		if m.ID == string(id) {
 			return raft.ServerAddress(m.Address), nil
 		}
 	}
-	return "", fmt.Errorf("member %s is not in the configured list", id)
+	if string(id) == n.cfg.ID {
+		return raft.ServerAddress(n.Address()), nil
+	}
+	select {
+	case <-n.opened:
+	default:
+		return "", fmt.Errorf("address of member %s: %w", id, errStarting)
+	}
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if s.ID == id {
+			return s.Address, nil
+		}
+	}
+	return "", fmt.Errorf("member %s is neither configured nor in the cluster", id)
 }
 
 // relayLeadership passes changes on; a change that nobody has taken yet is replaced by the newer one.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"testing"
@@ -109,9 +110,10 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func configs(t *testing.T, n int) []raftnode.Config {
+// configs are those of three members.
+func configs(t *testing.T) []raftnode.Config {
 	var members []raftnode.Member
-	for i := range n {
+	for i := range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		members = append(members, raftnode.Member{ID: fmt.Sprintf("jm%d", i+1), Address: l.Addr().String()})
@@ -119,7 +121,8 @@ func configs(t *testing.T, n int) []raftnode.Config {
 	}
 	var out []raftnode.Config
 	for _, m := range members {
-		out = append(out, raftnode.Config{ID: m.ID, Dir: t.TempDir(), Listen: m.Address, Advertise: m.Address, Members: members})
+		out = append(out, raftnode.Config{ID: m.ID, Dir: t.TempDir(), Listen: m.Address, Advertise: m.Address, Members: members,
+			ServiceAddress: "service-of-" + m.ID, Level: 7})
 	}
 	return out
 }
@@ -169,7 +172,7 @@ func TestSecondProcessIsToldThatTheDirectoryIsInUse(t *testing.T) {
 }
 
 func TestAnotherMemberTakesOverWithEverythingCommitted(t *testing.T) {
-	cfgs := configs(t, 3)
+	cfgs := configs(t)
 	nodes := []*testNode{open(t, cfgs[0]), open(t, cfgs[1]), open(t, cfgs[2])}
 	leader := leaderOf(t, nodes...)
 	for range 20 {
@@ -197,12 +200,15 @@ func TestAnotherMemberTakesOverWithEverythingCommitted(t *testing.T) {
 	servers, err := next.Servers()
 	require.NoError(t, err)
 	require.Len(t, servers, 3)
-	require.True(t, raftnode.Reachable(back.cfg.ID, back.Address()))
-	require.False(t, raftnode.Reachable("someone", back.Address()))
+	said, err := raftnode.Introduce(back.cfg.ID, back.Address())
+	require.NoError(t, err)
+	require.Equal(t, raftnode.Introduction{ServiceAddress: "service-of-" + back.cfg.ID, Level: 7}, said)
+	_, err = raftnode.Introduce("someone", back.Address())
+	require.ErrorContains(t, err, back.cfg.ID)
 }
 
 func TestEmptyMembersDoNotBootstrapAroundOneWithState(t *testing.T) {
-	cfgs := configs(t, 3)
+	cfgs := configs(t)
 	nodes := []*testNode{open(t, cfgs[0]), open(t, cfgs[1]), open(t, cfgs[2])}
 	_, err := leaderOf(t, nodes...).Propose(t.Context(), number(7))
 	require.NoError(t, err)
@@ -228,7 +234,7 @@ func TestEmptyMembersDoNotBootstrapAroundOneWithState(t *testing.T) {
 }
 
 func TestProposalOfALostLeaderIsUnknownOrRefused(t *testing.T) {
-	cfgs := configs(t, 3)
+	cfgs := configs(t)
 	nodes := []*testNode{open(t, cfgs[0]), open(t, cfgs[1]), open(t, cfgs[2])}
 	leader := leaderOf(t, nodes...)
 	for _, n := range nodes {
@@ -247,7 +253,7 @@ func TestProposalOfALostLeaderIsUnknownOrRefused(t *testing.T) {
 }
 
 func TestCanceledProposalHasAnUnknownOutcome(t *testing.T) {
-	cfgs := configs(t, 3)
+	cfgs := configs(t)
 	nodes := []*testNode{open(t, cfgs[0]), open(t, cfgs[1]), open(t, cfgs[2])}
 	leader := leaderOf(t, nodes...)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -259,20 +265,64 @@ func TestCanceledProposalHasAnUnknownOutcome(t *testing.T) {
 }
 
 func TestMovedMemberIsFoundByTheConfiguredList(t *testing.T) {
-	cfgs := configs(t, 3)
+	cfgs := configs(t)
 	nodes := []*testNode{open(t, cfgs[0]), open(t, cfgs[1]), open(t, cfgs[2])}
 	_, err := leaderOf(t, nodes...).Propose(t.Context(), number(3))
 	require.NoError(t, err)
 	for _, n := range nodes {
 		n.close(t)
 	}
-	moved := configs(t, 3)
+	moved := configs(t)
 	for i := range moved {
 		moved[i].Dir = cfgs[i].Dir
 		nodes[i] = open(t, moved[i])
 	}
 	leader := leaderOf(t, nodes...)
 	require.EqualValues(t, 3, leader.fsm.value())
+}
+
+// warnings collects the texts of warnings and errors.
+type warnings struct {
+	slog.Handler
+	mu   sync.Mutex
+	said []string
+}
+
+func (*warnings) Enabled(context.Context, slog.Level) bool { return true }
+func (w *warnings) WithAttrs([]slog.Attr) slog.Handler     { return w }
+
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	if r.Level < slog.LevelWarn {
+		return nil
+	}
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.String()
+		return true
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, text)
+	return nil
+}
+
+func TestNoWarningAboutMembersThatAreNotInTheList(t *testing.T) {
+	w := &warnings{Handler: slog.DiscardHandler}
+	cfg := raftnode.Config{ID: "jm1", Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(w)}
+	alone := open(t, cfg)
+	leaderOf(t, alone)
+	_, err := alone.Propose(t.Context(), number(1))
+	require.NoError(t, err)
+
+	list := []raftnode.Member{{ID: "jm1", Address: alone.Address()}, {ID: "jm2", Address: "127.0.0.1:1"}}
+	second := open(t, raftnode.Config{ID: "jm2", Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(w), Members: list})
+	require.NoError(t, alone.Add(t.Context(), "jm2", second.Address()))
+	eventually(t, "the new member follows", func() bool { return second.fsm.value() == 1 })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, text := range w.said {
+		require.NotContains(t, text, "unable to get address")
+	}
 }
 
 func TestSnapshotsBoundTheLog(t *testing.T) {

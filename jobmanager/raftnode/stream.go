@@ -24,10 +24,12 @@ const (
 	maxEnquiryBytes  = 64 << 10
 )
 
-// enquiryAnswer tells whether a member has state.
+// enquiryAnswer is what a member tells about itself.
 type enquiryAnswer struct {
 	ID       string `json:"id"`
 	HasState bool   `json:"has_state"`
+	Address  string `json:"address,omitempty"`
+	Level    uint32 `json:"level,omitempty"`
 }
 
 // address is a host:port as text, so that names need not resolve on this machine.
@@ -172,8 +174,21 @@ func enquire(to string) (enquiryAnswer, error) {
 	return a, nil
 }
 
-// Reachable reports whether the member with this id answers at an address within a few seconds.
-func Reachable(id, at string) bool {
+// Introduction is what a member tells about itself.
+type Introduction struct {
+	// ServiceAddress and Level are those of its [Config]; zero from a member that is too old to tell.
+	ServiceAddress string
+	Level          uint32
+}
+
+// Introduce asks the member with this id, within a few seconds, who it is. An error means that it is not reached at the address.
+func Introduce(id, at string) (Introduction, error) {
 	a, err := enquire(at)
-	return err == nil && a.ID == id
+	switch {
+	case err != nil:
+		return Introduction{}, err
+	case a.ID != id:
+		return Introduction{}, fmt.Errorf("member at %s calls itself %q, not %q", at, a.ID, id)
+	}
+	return Introduction{ServiceAddress: a.Address, Level: a.Level}, nil
 }

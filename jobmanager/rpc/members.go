@@ -40,7 +40,17 @@ func (s *Services) ListMembers(context.Context, *clusterv1.ListMembersRequest) (
 			}
 		}
 		resp.Members = append(resp.Members, m)
-		wg.Go(func() { m.Reachable = m.GetLeader() || raftnode.Reachable(srv.ID, srv.Address) })
+		if m.GetLeader() {
+			m.Reachable = true
+			continue
+		}
+		wg.Go(func() {
+			said, err := raftnode.Introduce(srv.ID, srv.Address)
+			m.Reachable = err == nil
+			if said.ServiceAddress != "" {
+				m.Address, m.Level = said.ServiceAddress, said.Level
+			}
+		})
 	}
 	wg.Wait()
 	for _, tm := range l.Registry.TaskManagers() {
