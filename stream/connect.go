@@ -146,7 +146,7 @@ func split(err error) graph.Errors {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the error itself is taken apart
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || errors.Join(joined.Unwrap()...).Error() != err.Error() {
 		return graph.Errors{err}
 	}
