@@ -79,8 +79,11 @@ func killEverything(t *testing.T, c *harness.Cluster) {
 }
 
 var faults = []fault{
-	{"worker", killWorker}, {"TaskManager", killTaskManager}, {"leading JobManager", killLeader},
-	{"following JobManager", killFollower}, {"everything", killEverything},
+	{"worker", killWorker},
+	{"TaskManager", killTaskManager},
+	{"leading JobManager", killLeader},
+	{"following JobManager", killFollower},
+	{"everything", killEverything},
 }
 
 // Each kill waits until the job runs again and has committed output.

@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/weir-stream/weir/internal/kafkatest"
 	"github.com/weir-stream/weir/internal/localcluster"
 	"github.com/weir-stream/weir/test/harness"
 )
@@ -113,4 +115,23 @@ func TestQuietIntervals(t *testing.T) {
 			c.MustWeir("cancel", id)
 		})
 	}
+}
+
+// Thousands of partitions make operator state larger than a message. The embedded broker serves them; a real one of this size does not
+// have the memory.
+func TestThousandsOfPartitions(t *testing.T) {
+	const partitions = 5000
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "in"), kfake.SeedTopics(1, "out"))
+	require.NoError(t, err)
+	t.Cleanup(fake.Close)
+	c := harness.StartWith(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2}, kafkatest.Existing(fake.ListenAddrs()[0]))
+	args := []string{"--shape", "pass", "--in", "in", "--out", "out"}
+	c.Produce(harness.Numbered("in", partitions, 1, partitions)...)
+	id := c.Submit(nil, args...)
+	harness.RequireNumbers(t, c.AwaitCommitted("out", partitions, 60*time.Second), 1, partitions)
+	savepoint := stopWithSavepoint(t, c, id)
+	c.Produce(harness.Numbered("in", partitions, partitions+1, 2*partitions)...)
+	id = c.Submit([]string{"-p", "2", "--from", savepoint}, args...)
+	harness.RequireNumbers(t, c.AwaitCommitted("out", 2*partitions, 60*time.Second), 1, 2*partitions)
+	c.MustWeir("cancel", id)
 }
