@@ -46,7 +46,7 @@ func newStructKey[K comparable](t reflect.Type) (Key[K], error) {
 // add appends the parts of t, which lies at an offset, and returns t's description. at names the place for errors.
 func (c *structKey[K]) add(t reflect.Type, offset uintptr, at string) (string, error) {
 	part := keyPart{offset: offset}
-	id := ""
+	var id string
 	switch t.Kind() {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		part.kind, part.size, id = partInt, t.Bits(), "int"+strconv.Itoa(t.Bits())

@@ -1,6 +1,7 @@
 package graph_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -102,8 +103,10 @@ func TestAllErrorsAreReportedTogether(t *testing.T) {
 			{UID: "s2", Sink: true, NamedByUser: true, Resource: "prefix"},
 		},
 		Edges: []graph.Edge{
-			{ID: "1", From: "a", To: "window-1"}, {ID: "2", From: "window-1", To: "a"},
-			{ID: "3", From: "window-1", To: "s1"}, {ID: "4", From: "window-1", To: "s2"},
+			{ID: "1", From: "a", To: "window-1"},
+			{ID: "2", From: "window-1", To: "a"},
+			{ID: "3", From: "window-1", To: "s1"},
+			{ID: "4", From: "window-1", To: "s2"},
 			{ID: "4", From: "nowhere", To: "s2"},
 		},
 	}
@@ -157,8 +160,8 @@ func TestEachErrorAlone(t *testing.T) {
 			var errs graph.Errors
 			require.ErrorAs(t, err, &errs)
 			found := slices.ContainsFunc(errs, func(e error) bool {
-				ge, ok := e.(*graph.Error)
-				return ok && ge.Err == c.want && ge.Operator == c.operator
+				var ge *graph.Error
+				return errors.As(e, &ge) && errors.Is(ge, c.want) && ge.Operator == c.operator
 			})
 			require.True(t, found, "no error of operator %q: %v", c.operator, err)
 		})

@@ -247,7 +247,7 @@ func FuzzEncodedBatch(f *testing.F) {
 			require.NoError(t, again.in.Collect(rec.V, rec.At))
 		}
 		require.NoError(t, again.writer.Flush())
-		require.Equal(t, len(g.records), len(again.outputs[0].records))
+		require.Len(t, again.outputs[0].records, len(g.records))
 		for i, rec := range g.records {
 			require.Equal(t, rec, again.outputs[0].records[i])
 		}

@@ -59,7 +59,7 @@ type plain[T any] struct {
 	uid       string
 	out       counter
 	// life ends at Close. It is kept because Collect takes no context.
-	life   context.Context
+	life   context.Context //nolint:containedctx // as said
 	cancel context.CancelFunc
 }
 

@@ -59,6 +59,7 @@ func (f *fake) Begin(context.Context) (int, error) {
 	f.next++
 	return f.next, f.call("begin %d", f.next)
 }
+
 func (f *fake) Write(_ context.Context, txn int, v int, _ int64) error {
 	return f.call("write %d %d", txn, v)
 }
@@ -76,7 +77,8 @@ func (f *fake) RecoverCommit(_ context.Context, cs []sinks.Committable) error {
 }
 func (f *fake) RecoverAbort(context.Context, operator.Scope) error { return f.call("fence") }
 func (f *fake) Close() error                                       { return f.call("close") }
-func (f *fake) Release(c sinks.Committable)                        { _ = f.call("release %s", c.Payload) }
+func (f *fake) Release(c sinks.Committable) { _ = f.call("release %s", c.Payload) }
+
 func (f *fake) Prove(_ context.Context, pending []sinks.Committable, _ time.Duration) error {
 	return f.call("prove %d", len(pending))
 }

@@ -67,13 +67,12 @@ func (s *Map[K, MK, V]) Put(k K, mk MK, v V) error {
 		m = s.newSubmap(k, true)
 	}
 	old := m.rows[mk]
-	e := old
-	switch {
-	case old == nil:
+	var e *entry[mapKey[K, MK], V]
+	if old == nil {
 		e = &entry[mapKey[K, MK], V]{key: mapKey[K, MK]{k, mk}, born: s.core.epoch}
 		s.add(e)
 		s.live++
-	default:
+	} else {
 		if old.deleted {
 			s.live++
 		}

@@ -286,7 +286,7 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 		run++
 		root := fmt.Sprintf("%s/%d", dir, run)
 		require.NoError(t, os.MkdirAll(root, 0o755))
-		defer os.RemoveAll(root)
+		defer func() { require.NoError(t, os.RemoveAll(root)) }()
 		m := &machine{dir: root, store: statetest.NewStore(root), now: newModel()}
 		m.keys = rapid.SampledFrom([]string{"", "\x00", "\x00\xff", "a", "a\x00", "ab", "b", "c", "d", "e", "long" + strings.Repeat("x", 3000)})
 		m.start(t, 2, false)

@@ -11,7 +11,7 @@ func (s panesState[K, A]) loaded()        {}
 // freeze is linear in the number of panes, not of keys.
 func (s panesState[K, A]) freeze() {
 	f := frozenPanes[K, A]{epoch: s.core.epoch, dropped: s.dropped}
-	s.Panes.dropped = nil
+	s.dropped = nil
 	for at, p := range s.panes {
 		if p.dirty.len() > 0 {
 			f.changed = append(f.changed, changedPane[K, A]{at: at, dirty: p.dirty})
@@ -19,7 +19,7 @@ func (s panesState[K, A]) freeze() {
 		}
 	}
 	if len(f.dropped)+len(f.changed) > 0 {
-		s.Panes.frozen = append(s.Panes.frozen, f)
+		s.frozen = append(s.frozen, f)
 	}
 }
 
@@ -30,7 +30,7 @@ func (s panesState[K, A]) release() {
 			kept = append(kept, f)
 		}
 	}
-	s.Panes.frozen = kept
+	s.frozen = kept
 }
 
 func (s panesState[K, A]) bytes(perRow int64) (n int64) {

@@ -104,7 +104,7 @@ func (d *Demo) victim(ctx context.Context, role localcluster.Role) (*localcluste
 		return nil, err
 	}
 	busy := d.jobs.hosts()
-	var any *localcluster.Process
+	var other *localcluster.Process
 	for _, p := range d.cluster.TaskManagers() {
 		if !p.Running() {
 			continue
@@ -112,10 +112,10 @@ func (d *Demo) victim(ctx context.Context, role localcluster.Role) (*localcluste
 		if busy[p.ID] {
 			return p, nil
 		}
-		any = p
+		other = p
 	}
-	if any == nil {
+	if other == nil {
 		return nil, errors.New("no TaskManager runs")
 	}
-	return any, nil
+	return other, nil
 }

@@ -152,8 +152,8 @@ func TestTrackerAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tr := tracker(watermark.Monotonous().WithIdleTimeout(timeout * time.Second))
 		type model struct {
-			number, largest int64
-			looks           []int
+			largest int64
+			looks   []int
 		}
 		splits := make(map[string]*model)
 		now, best := 0, watermark.None

@@ -26,10 +26,10 @@ func (d Daily) ID() string {
 
 // Validate implements Assigner.
 func (d Daily) Validate() error {
-	switch {
-	case d.loc == nil:
+	switch d.loc {
+	case nil:
 		return fmt.Errorf("%w: days need a time zone; load one with time.LoadLocation", ErrWindow)
-	case d.loc == time.Local:
+	case time.Local:
 		return fmt.Errorf("%w: time.Local depends on the machine a task runs on; load a zone by name with time.LoadLocation, or use time.UTC", ErrWindow)
 	}
 	return nil

@@ -200,10 +200,14 @@ func TestBytesGoOutAsTheyCame(t *testing.T) {
 		many[i] = kafkasink.Header{Key: fmt.Sprint("h", i%7), Value: []byte{byte(i)}}
 	}
 	records := []kafkasink.Record{
-		{Key: nil, Value: nil}, {Key: []byte{}, Value: []byte{}}, {Key: []byte("ключ-ö-日本"), Value: []byte{0, 0xff, 0x80}},
-		{Key: []byte{0, 0xff, 0x80}, Value: []byte("v")}, {Key: bytes.Repeat([]byte("k"), 1024), Value: []byte("9007199254740993")},
+		{Key: nil, Value: nil},
+		{Key: []byte{}, Value: []byte{}},
+		{Key: []byte("ключ-ö-日本"), Value: []byte{0, 0xff, 0x80}},
+		{Key: []byte{0, 0xff, 0x80}, Value: []byte("v")},
+		{Key: bytes.Repeat([]byte("k"), 1024), Value: []byte("9007199254740993")},
 		{Value: []byte("h"), Headers: []kafkasink.Header{{Key: "a", Value: nil}, {Key: "a", Value: []byte{}}, {Key: "", Value: []byte("x")}}},
-		{Value: []byte("many"), Headers: many}, {Value: []byte("t"), Timestamp: time.UnixMilli(1234567890123)},
+		{Value: []byte("many"), Headers: many},
+		{Value: []byte("t"), Timestamp: time.UnixMilli(1234567890123)},
 	}
 	eachClient(t, func(t *testing.T, client kafkasink.Option) {
 		ctx := testContext(t)

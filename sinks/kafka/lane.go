@@ -65,7 +65,7 @@ type lanes struct {
 	deadline time.Duration
 	logger   *slog.Logger
 	cancel   context.CancelFunc
-	ctx      context.Context // ends at close; the background work runs under it
+	ctx      context.Context //nolint:containedctx // ends at close: initialisations outlive the calls that begin them
 	wait     sync.WaitGroup
 
 	mu      sync.Mutex

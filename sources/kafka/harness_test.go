@@ -93,13 +93,14 @@ type place struct {
 	restored             []sources.Position
 	resumed              bool
 	noCheckpoints        bool
-	now                  func() time.Time
 }
 
 func open[T any](t *testing.T, src sources.Source[T], p place) (*job[T], error) {
 	t.Helper()
-	j := &job[T]{t: t, counters: &counters{}, log: &log{}, fetched: make(chan any), failed: make(chan error, 1), done: make(chan struct{}),
-		out: &output[T]{splits: map[string]int{}, caughtUp: map[int]time.Time{}}}
+	j := &job[T]{
+		t: t, counters: &counters{}, log: &log{}, fetched: make(chan any), failed: make(chan error, 1), done: make(chan struct{}),
+		out: &output[T]{splits: map[string]int{}, caughtUp: map[int]time.Time{}},
+	}
 	require.NoError(t, src.Validate(sources.JobSettings{}))
 	now := time.Now
 	var err error

@@ -2,7 +2,6 @@ package kafkasource
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -123,7 +122,7 @@ func ClientOptions(opts ...kgo.Opt) Option {
 
 func (s *settings) validate(sources.JobSettings) error {
 	var problems []error
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	bad := func(problem string) { problems = append(problems, errors.New(problem)) }
 	if len(s.brokers) == 0 {
 		bad("no brokers given: name at least one as host:port")
 	}

@@ -63,7 +63,7 @@ func TestGovernorFollowsTheGrowthOfBatches(t *testing.T) {
 		g.OnFetchBatchRead(kgoBroker, "t", 0, fetchMetrics(compressed, uncompressed, records))
 	}
 	batch(1000, 100_000, 10)
-	require.InDelta(t, float64(64<<20)/2/(102.32), float64(g.fetchBytes()), 10_000)
+	require.InDelta(t, float64(64<<20)/2/102.32, float64(g.fetchBytes()), 10_000)
 	for range 10_000 {
 		batch(10_000_000, 10_000_000, 1)
 	}

@@ -262,7 +262,10 @@ func (b *fileBucket) Delete(_ context.Context, name string) error {
 	if err == nil {
 		err = os.Remove(path)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
 		return b.wrap("delete", name, err)
 	}
 	// Directories that became empty go too; one that is in use stays, since Remove refuses it.

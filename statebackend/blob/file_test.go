@@ -39,8 +39,8 @@ func TestUnfinishedObjectsAreHiddenAndRemovedWhenOld(t *testing.T) {
 	require.NoError(t, os.WriteFile(fresh, nil, 0o644))
 	require.NoError(t, os.Chtimes(old, time.Time{}, time.Now().Add(-48*time.Hour)))
 	b := open(t, dir)
-	for a := range b.List(t.Context(), "") {
-		t.Fatalf("listed %s", a.Name)
+	for a, err := range b.List(t.Context(), "") {
+		t.Fatalf("listed %q, %v", a.Name, err)
 	}
 	require.NoFileExists(t, old)
 	require.FileExists(t, fresh)

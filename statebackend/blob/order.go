@@ -22,7 +22,7 @@ func nameOf(e fs.DirEntry) string {
 
 // contextReader stops reading when its context ends.
 type contextReader struct {
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // io.Reader takes none, and the reader lives for one call
 	r   io.Reader
 }
 

@@ -7,7 +7,7 @@ import (
 	"hash/crc32"
 )
 
-// ErrCorrupt: the content is not what was written.
+// ErrCorrupt says that the content is not what was written.
 var ErrCorrupt = errors.New("state segment is damaged")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -235,7 +235,7 @@ func (c *Cursor) seekBlock(key []byte) (block []byte, ok bool) {
 		k, v = c.bolt.Prev()
 	}
 	// Blocks whose first keys were cut may lie after key.
-	for k != nil && len(k) > maxBlockKey && c.beginsAfter(v, key) {
+	for len(k) > maxBlockKey && c.beginsAfter(v, key) {
 		k, v = c.bolt.Prev()
 	}
 	if k == nil {
