@@ -175,7 +175,7 @@ func (c *Coordinator) triggerAt() (time.Time, bool) {
 	if len(c.savepoints) > 0 {
 		return time.Time{}, true
 	}
-	if changed := c.since > c.completed; !c.force && !(changed && c.cfg.Periodic) {
+	if changed := c.since > c.completed; !c.force && (!changed || !c.cfg.Periodic) {
 		return time.Time{}, false
 	}
 	var at time.Time

@@ -206,8 +206,8 @@ func (f *fixture) prepared(attempt uint64) {
 	f.event(attempt, &workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{DataAddress: "a:1"}}})
 }
 
-func (f *fixture) ack(attempt, n uint64) {
-	f.event(attempt, &workerv1.Event{Event: &workerv1.Event_CheckpointAck{CheckpointAck: &workerv1.CheckpointAck{
+func (f *fixture) ack(n uint64) {
+	f.event(1, &workerv1.Event{Event: &workerv1.Event_CheckpointAck{CheckpointAck: &workerv1.CheckpointAck{
 		Checkpoint: n, Handle: &snapshotv1.TaskHandle{Vertex: "v", Committables: 1},
 	}}})
 }
@@ -258,7 +258,7 @@ func TestNobodyIsToldWhileTheOutcomeIsUnknown(t *testing.T) {
 	f := newFixture(t)
 	f.run()
 	asked, decide := f.undecided(true)
-	f.ack(1, 1)
+	f.ack(1)
 	f.await(asked)
 	require.False(t, f.sessions.hasPrefix("complete"), "the log has not told yet")
 	require.False(t, f.sessions.hasPrefix("abort"))
@@ -272,14 +272,14 @@ func TestAnEntryThatGotLostIsAnAbortedCheckpoint(t *testing.T) {
 	f := newFixture(t)
 	f.run()
 	asked, decide := f.undecided(false)
-	f.ack(1, 1)
+	f.ack(1)
 	f.await(asked)
 	require.False(t, f.sessions.hasPrefix("abort"), "the log has not told yet")
 	f.set(func() { f.log.lose, f.log.barrier = nil, nil })
 	decide <- nil
 	f.waitFor("abort 1")
 	f.waitFor("trigger 2")
-	f.ack(1, 2)
+	f.ack(2)
 	f.waitFor("complete 2")
 	require.False(t, f.sessions.has("complete 1"))
 }
@@ -288,7 +288,7 @@ func TestALeaderThatWasSupersededSaysNothingMore(t *testing.T) {
 	f := newFixture(t)
 	f.run()
 	asked, decide := f.undecided(true)
-	f.ack(1, 1)
+	f.ack(1)
 	f.await(asked)
 	decide <- raftnode.ErrNotLeader
 	f.eventually("the driver has stopped", func() bool {
@@ -357,7 +357,7 @@ func TestACommandWhoseAnswerGotLostIsRecognized(t *testing.T) {
 func TestFencedOnlyOnceTheWorkersAreProvenDead(t *testing.T) {
 	f := newFixture(t)
 	f.run()
-	f.ack(1, 1)
+	f.ack(1)
 	f.waitFor("complete 1")
 	fail := func(attempt uint64) {
 		f.event(attempt, &workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{Vertex: "v", Message: "boom"}}})

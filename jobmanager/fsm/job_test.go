@@ -295,5 +295,5 @@ func TestLevelIsTheHighestCommandNumber(t *testing.T) {
 	for i := range fields.Len() {
 		highest = max(highest, int(fields.Get(i).Number()))
 	}
-	require.Equal(t, highest, fsm.Level)
+	require.Equal(t, fsm.Level, highest)
 }

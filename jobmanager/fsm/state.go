@@ -97,7 +97,7 @@ func (s *State) update(id string, apply change) Result {
 	old := s.v.jobs[i]
 	r := copyRecord(old)
 	switch err := apply(r); {
-	case err == errRepeated:
+	case errors.Is(err, errRepeated):
 		return Result{Job: old, Repeated: true}
 	case err != nil:
 		return Result{Job: old, Err: fmt.Errorf("job %s (%s): %w", old.GetName(), id, err)}

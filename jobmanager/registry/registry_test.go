@@ -46,21 +46,31 @@ func (h *handler) all() []string {
 func (h *handler) Stale(running []*clusterv1.RunningAttempt) []*clusterv1.RunningAttempt {
 	return running
 }
+
 func (h *handler) Joined(tm registry.TaskManager, r []*clusterv1.RunningAttempt) {
 	h.add("joined %s/%s running=%d", tm.ID, tm.Incarnation, len(r))
 }
+
 func (h *handler) Interrupted(tm registry.TaskManager) {
 	h.add("interrupted %s/%s", tm.ID, tm.Incarnation)
 }
+
 func (h *handler) Resumed(tm registry.TaskManager, r []*clusterv1.RunningAttempt) {
 	h.add("resumed %s/%s running=%d", tm.ID, tm.Incarnation, len(r))
 }
+
+func (h *handler) Leaving(tm registry.TaskManager) {
+	h.add("leaving %s/%s", tm.ID, tm.Incarnation)
+}
+
 func (h *handler) Lost(tm registry.TaskManager, _ string, dead bool) {
 	h.add("lost %s/%s dead=%v", tm.ID, tm.Incarnation, dead)
 }
+
 func (h *handler) WorkerEvent(tm registry.TaskManager, ev *clusterv1.WorkerEvent) {
 	h.add("event %s %d", tm.ID, ev.GetAttempt())
 }
+
 func (h *handler) WorkerExited(tm registry.TaskManager, ev *clusterv1.WorkerExited) {
 	h.add("exited %s %d", tm.ID, ev.GetAttempt())
 }

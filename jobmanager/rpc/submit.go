@@ -135,7 +135,8 @@ func (s *Services) restorePoint(ctx context.Context, l *Leader, from string, g *
 	if from == "" {
 		return nil, nil
 	}
-	point, name := &workerv1.RestorePoint{Settled: true, Savepoint: true}, ""
+	point := &workerv1.RestorePoint{Settled: true, Savepoint: true}
+	var name string
 	if strings.Contains(from, "://") {
 		name = strings.TrimSuffix(strings.TrimSuffix(from, "/"), "/metadata") + "/metadata"
 	} else {
