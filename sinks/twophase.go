@@ -22,7 +22,8 @@ type TwoPhaseConfig[T, Txn any] struct {
 	Resource string
 	// Validate checks the settings at plan time; nil for nothing to check.
 	Validate func(sources.JobSettings) error
-	// Slots is the largest number of transactional ids of one subtask; nil for a system without.
+	// Slots is the largest number of transactional ids of one subtask, at least 1 where an abandoned transaction must be ended: with
+	// 0, or nil, former attempts are not remembered and RecoverAbort learns of none.
 	Slots func(sources.JobSettings) int
 	// New makes the transactional sink of one subtask.
 	New func() (TwoPhaseCommitSink[T, Txn], error)
@@ -94,7 +95,7 @@ type twoPhase[T, Txn any] struct {
 	out    counter
 
 	// life ends at Close. It is kept because Collect takes no context.
-	life   context.Context
+	life   context.Context //nolint:containedctx // as said
 	cancel context.CancelFunc
 
 	txn  Txn
