@@ -129,6 +129,12 @@ func (tm *fakeTM) kill() {
 	tm.f.set(func() { tm.f.tms = slices.DeleteFunc(tm.f.tms, func(o *fakeTM) bool { return o == tm }) })
 }
 
+// goodbye shuts the TaskManager down in order.
+func (tm *fakeTM) goodbye(job string, attempt uint64) {
+	tm.send(&clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Goodbye{Goodbye: &clusterv1.Goodbye{}}})
+	tm.exit(job, attempt, 1, false, "terminated")
+}
+
 // drop breaks the session; the TaskManager comes back by itself.
 func (tm *fakeTM) drop() {
 	tm.mu.Lock()

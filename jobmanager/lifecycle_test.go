@@ -207,6 +207,24 @@ func TestLostTaskManagerIsReplaced(t *testing.T) {
 	require.Contains(t, job.GetFailures()[0].GetMessage(), "tm1")
 }
 
+func TestTaskManagerThatShutsDownCostsNoRestart(t *testing.T) {
+	c, tms, id := runningJob(t)
+	c.fakes.start("tm3", 1, c.addresses)
+	c.waitForTaskManagers(3)
+	tms[0].goodbye(id, 1)
+	job := c.waitFor(id, "attempt 2 runs", func(j *jobv1.Job) bool {
+		return j.GetAttempt() == 2 && j.GetState() == jobv1.JobState_JOB_STATE_RUNNING
+	})
+	for _, task := range job.GetTasks() {
+		require.NotEqual(t, "tm1", task.GetTaskmanagerId(), "nothing is placed on a TaskManager that shuts down")
+	}
+	require.Contains(t, job.GetFailures()[0].GetMessage(), "shuts down")
+	rec, ok := c.leader().server.View().Job(id)
+	require.True(t, ok)
+	require.Len(t, rec.GetRestartHistory(), 1)
+	require.False(t, rec.GetRestartHistory()[0].GetCounted())
+}
+
 func TestProcessDeathExplainsWhatOthersSaw(t *testing.T) {
 	c, tms, id := runningJob(t)
 	tms[1].fail(id, 1, workerv1.FailureClass_FAILURE_CLASS_RESTART, "connection reset by peer")

@@ -242,19 +242,6 @@ func (j *job) writeMetadata(attempt uint64, e checkpoint.WriteMetadata) {
 	})
 }
 
-// declineCurrent gives up the checkpoint in flight.
-func (j *job) declineCurrent(w *worker, reason string) {
-	if j.att.coordinator == nil || len(w.tasks) == 0 {
-		return
-	}
-	if list := j.att.coordinator.Statistics(time.Now()); len(list) > 0 && list[0].GetState() == checkpoint.StateInProgress {
-		j.coordinate(checkpoint.Decline{
-			Checkpoint: list[0].GetId(), Reason: reason,
-			Task: checkpoint.TaskID{Vertex: w.tasks[0].GetVertex(), Subtask: w.tasks[0].GetSubtask()},
-		})
-	}
-}
-
 // endCoordinator tells the coordinator that its attempt is over.
 func (j *job) endCoordinator(reason string) {
 	if j.att == nil || j.att.coordinator == nil {

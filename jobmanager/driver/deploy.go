@@ -122,22 +122,24 @@ func (j *job) deploy(placements []*raftv1.Placement, settle bool) {
 	}
 }
 
+// startWorker orders a worker. Without a session the driver learns from what follows, resumed or lost, whether to order it again.
 func (j *job) startWorker(w *worker) {
-	err := errNotConnected
-	// The session may be ahead of what the driver was told about the TaskManager, but not of its incarnation.
-	if known, ok := j.tms[w.tm]; !ok || known.Incarnation == w.incarnation {
-		err = j.m.sessions.Send(w.tm, &clusterv1.SessionResponse{Message: &clusterv1.SessionResponse_StartWorker{
+	known, ok := j.tms[w.tm]
+	left := ok && (known.Incarnation != w.incarnation || known.Leaving)
+	if !left {
+		err := j.m.sessions.Send(w.tm, &clusterv1.SessionResponse{Message: &clusterv1.SessionResponse_StartWorker{
 			StartWorker: &clusterv1.StartWorker{
 				ArtifactSha256: j.rec.GetArtifactSha256(), Args: j.rec.GetArgs(), Prepare: j.prepareCommand(w),
 			},
 		}})
+		// The session may be ahead of what the driver was told: one that it does not know may be new, or lost already.
+		left = err != nil && !ok
 	}
-	if err != nil {
-		// The worker was never started there.
+	if left {
 		j.bury(j.att.number, w.tm)
 		w.ended = true
 		j.fail(failure{
-			class: restartClass, origin: originHost, host: w.host, worker: w.tm,
+			class: restartClass, origin: originHost, host: w.host, worker: w.tm, uncounted: true,
 			message: fmt.Sprintf("TaskManager %s on %s left before the attempt was deployed", w.tm, w.host),
 		})
 	}
@@ -209,9 +211,13 @@ func (j *job) start() {
 		}
 	}
 	j.enter(phaseStarting, j.m.cfg.PrepareTimeout)
-	j.commandAll(&workerv1.Command{Command: &workerv1.Command_Start{Start: &workerv1.Start{
+	j.commandAll(j.startCommand(), nil)
+}
+
+func (j *job) startCommand() *workerv1.Command {
+	return &workerv1.Command{Command: &workerv1.Command_Start{Start: &workerv1.Start{
 		Addresses: j.att.addresses(), Fence: j.rec.GetUnfenced(),
-	}}}, nil)
+	}}}
 }
 
 // running begins when every worker has started.

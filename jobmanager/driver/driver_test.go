@@ -150,7 +150,7 @@ func newFixture(t *testing.T) *fixture {
 	graph := &jobv1.Graph{
 		Name: "n", MaxParallelism: 8, Fingerprint: "f",
 		Vertices:    []*jobv1.Vertex{{Id: "v", Parallelism: 1, Source: true, Operators: []*jobv1.Operator{{Uid: "v", TransactionSlots: 3}}}},
-		Checkpoints: &jobv1.CheckpointConfig{Enabled: true, IntervalMs: 1, TimeoutMs: 60000, ToleratedFailures: 100, Retained: 1},
+		Checkpoints: &jobv1.CheckpointConfig{Enabled: true, IntervalMs: 1, TimeoutMs: 60000, ToleratedFailures: 3, Retained: 1},
 		Restarts:    &jobv1.RestartPolicy{MaxRestarts: 3, WindowMs: 60000, Multiplier: 1},
 	}
 	res := f.log.state.Apply(2, &raftv1.Command{Command: &raftv1.Command_CreateJob{CreateJob: &raftv1.CreateJob{Job: &raftv1.JobRecord{
@@ -393,4 +393,74 @@ func TestFencedOnlyOnceTheWorkersAreProvenDead(t *testing.T) {
 	exited(2)
 	start(3)
 	f.eventually("both attempts are fenced", func() bool { return len(unfenced()) == 0 })
+}
+
+func TestASessionThatBreaksDuringDeploymentIsWaitedFor(t *testing.T) {
+	f := newFixture(t)
+	cut := theTM
+	cut.Connected = false
+	f.waitFor("prepare 1")
+	f.manager.Interrupted(cut)
+	f.manager.Resumed(theTM, nil)
+	f.eventually("the order is repeated", func() bool { return f.sessions.count("prepare 1") == 2 })
+	f.prepared(1)
+	f.waitFor("start 1")
+	f.manager.Interrupted(cut)
+	f.manager.Resumed(theTM, []*clusterv1.RunningAttempt{{JobId: jobID, Attempt: 1}})
+	f.eventually("the order is repeated", func() bool { return f.sessions.count("start 1") == 2 })
+	f.event(1, &workerv1.Event{Event: &workerv1.Event_Started{Started: &workerv1.Started{}}})
+	f.waitFor("trigger 1")
+	require.False(t, f.sessions.hasPrefix("kill"))
+}
+
+func TestATaskManagerLostDuringDeploymentEndsTheAttempt(t *testing.T) {
+	f := newFixture(t)
+	cut := theTM
+	cut.Connected = false
+	f.waitFor("prepare 1")
+	f.manager.Interrupted(cut)
+	f.manager.Lost(cut, "no sign of life", false)
+	f.manager.Joined(theTM, nil)
+	f.waitFor("prepare 2")
+}
+
+func TestABrokenSessionIsNoFailedCheckpoint(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	type answer struct {
+		checkpoint uint64
+		err        error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		_, n, err := f.manager.Savepoint(t.Context(), jobID, "sp", "file://"+t.TempDir())
+		answered <- answer{n, err}
+	}()
+	cut := theTM
+	cut.Connected = false
+	// Each round interrupts one checkpoint; more of them than failures are tolerated.
+	last := uint64(1)
+	for n := uint64(1); n <= 5; n++ {
+		f.waitFor(fmt.Sprintf("trigger %d", n))
+		f.manager.Interrupted(cut)
+		f.waitFor(fmt.Sprintf("abort %d", n))
+		f.manager.Resumed(theTM, []*clusterv1.RunningAttempt{{JobId: jobID, Attempt: 1}})
+		last = n + 1
+	}
+	f.eventually("the savepoint's checkpoint is taken", func() bool {
+		for f.sessions.has(fmt.Sprintf("trigger %d", last+1)) {
+			last++
+		}
+		f.ack(last)
+		return f.sessions.has(fmt.Sprintf("complete %d", last))
+	})
+	f.event(1, &workerv1.Event{Event: &workerv1.Event_CommitAcked{CommitAcked: &workerv1.CommitAcked{Checkpoint: last}}})
+	select {
+	case a := <-answered:
+		require.NoError(t, a.err)
+		require.Equal(t, last, a.checkpoint)
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "the savepoint is not answered")
+	}
+	require.False(t, f.sessions.hasPrefix("kill"))
 }

@@ -10,7 +10,7 @@ import (
 
 // What a driver's mailbox holds.
 type (
-	// tmChanged tells of a TaskManager: joined, interrupted, resumed or lost.
+	// tmChanged tells of a TaskManager: joined, interrupted, resumed, leaving or lost.
 	tmChanged struct {
 		tm      registry.TaskManager
 		change  tmChange
@@ -79,5 +79,6 @@ const (
 	joined tmChange = iota + 1
 	interrupted
 	resumed
+	leaving
 	lost
 )

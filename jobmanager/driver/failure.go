@@ -33,6 +33,7 @@ type failure struct {
 	worker     string // TaskManager id; empty when no worker is to blame
 	message    string
 	outputTail string
+	uncounted  bool // nothing is wrong with the job, so that the restart leaves the budget alone
 }
 
 func (f *failure) record(attempt uint64) *jobv1.Failure {
@@ -113,26 +114,22 @@ func exitMessage(w *worker, e *clusterv1.WorkerExited) string {
 	return msg
 }
 
-// onInterrupted: what was under way between the leader and the TaskManager may be lost.
+// onInterrupted: what was under way between the leader and the TaskManager may be lost. Resumed or lost follows, and an attempt that
+// is being deployed waits for it.
 func (j *job) onInterrupted(w *worker) {
-	switch j.phase {
-	case phasePreparing, phaseStarting:
-		j.fail(failure{
-			class: restartClass, origin: originHost, host: w.host, worker: w.tm,
-			message: fmt.Sprintf("session of TaskManager %s on %s broke during deployment", w.tm, w.host),
-		})
-	case phaseRunning:
-		j.declineCurrent(w, "the session of TaskManager "+w.tm+" broke")
+	if j.phase == phaseRunning {
+		j.coordinate(checkpoint.Interrupted{Reason: "the session of TaskManager " + w.tm + " broke"})
 	}
 }
 
-// onResumed repeats what the TaskManager may have missed.
+// onResumed repeats what the TaskManager may have missed. It repeats its own reports.
 func (j *job) onResumed(w *worker, running []*clusterv1.RunningAttempt) {
 	alive := false
 	for _, r := range running {
 		alive = alive || r.GetJobId() == j.id && r.GetAttempt() == j.att.number
 	}
-	if !alive && (j.phase == phaseRunning || j.phase == phaseClosing && !w.closed) {
+	missed := j.phase == phasePreparing && !w.prepared // the order to start it
+	if !alive && !missed && !w.closed {
 		w.ended = true
 		j.bury(j.att.number, w.tm)
 		j.fail(failure{
@@ -142,8 +139,19 @@ func (j *job) onResumed(w *worker, running []*clusterv1.RunningAttempt) {
 		return
 	}
 	switch j.phase {
+	case phasePreparing:
+		if missed {
+			j.startWorker(w)
+		}
+	case phaseStarting:
+		if !w.started {
+			j.command(w.tm, j.startCommand())
+		}
 	case phaseRunning:
-		j.declineCurrent(w, "the session of TaskManager "+w.tm+" broke")
+		j.coordinate(checkpoint.Interrupted{Reason: "the session of TaskManager " + w.tm + " broke"})
+		if j.att == nil {
+			return
+		}
 		if n := j.att.aborted; n > 0 {
 			j.command(w.tm, &workerv1.Command{Command: &workerv1.Command_AbortCheckpoint{AbortCheckpoint: &workerv1.AbortCheckpoint{Checkpoint: n}}})
 		}
@@ -205,7 +213,11 @@ func (j *job) afterFailure() {
 		j.giveUp(f)
 		return
 	}
-	d := restart.Decide(restart.PolicyOf(j.rec.GetGraph()), j.rec.GetRestartHistory(), cause.class, time.Now(), rand.Float64())
+	class := cause.class
+	if cause.uncounted {
+		class = workerv1.FailureClass_FAILURE_CLASS_STORAGE // as little the job's fault
+	}
+	d := restart.Decide(restart.PolicyOf(j.rec.GetGraph()), j.rec.GetRestartHistory(), class, time.Now(), rand.Float64())
 	if d.Action != restart.Restart {
 		f.Message = cause.message + " (" + d.Reason + ")"
 		j.giveUp(f)

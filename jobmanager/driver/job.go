@@ -321,7 +321,7 @@ func (j *job) onTaskManager(ev tmChanged) {
 	case joined, resumed:
 		j.tms[id] = ev.tm
 		j.buryMissing(ev.tm, ev.running)
-	case interrupted:
+	case interrupted, leaving:
 		j.tms[id] = ev.tm
 	case lost:
 		delete(j.tms, id)
@@ -330,11 +330,8 @@ func (j *job) onTaskManager(ev tmChanged) {
 		}
 	}
 	w := j.worker(id, ev.tm.Incarnation)
-	if w != nil && j.phase == phaseStopping && (ev.change == interrupted || ev.change == lost) {
-		j.fail(failure{
-			class: restartClass, origin: originHost, host: ev.tm.Host, worker: id,
-			message: "TaskManager " + id + " on " + ev.tm.Host + " is not reachable",
-		})
+	if w != nil && (ev.change == leaving && j.phase != phaseClosing || j.phase == phaseStopping && (ev.change == interrupted || ev.change == lost)) {
+		j.failHost(w, ev)
 	}
 	if w != nil && !w.ended {
 		switch ev.change {
@@ -344,10 +341,7 @@ func (j *job) onTaskManager(ev tmChanged) {
 			j.onResumed(w, ev.running)
 		case lost:
 			w.ended = true
-			j.fail(failure{
-				class: restartClass, origin: originHost, host: ev.tm.Host, worker: id,
-				message: "TaskManager " + id + " on " + ev.tm.Host + " is lost: " + ev.reason,
-			})
+			j.failHost(w, ev)
 		}
 	}
 	switch j.phase {
@@ -356,6 +350,21 @@ func (j *job) onTaskManager(ev tmChanged) {
 	case phaseStopping:
 		j.stoppedWhenComplete()
 	}
+}
+
+// failHost ends the attempt because a TaskManager went away.
+func (j *job) failHost(w *worker, ev tmChanged) {
+	f := failure{class: restartClass, origin: originHost, host: w.host, worker: w.tm}
+	name := "TaskManager " + w.tm + " on " + w.host
+	switch {
+	case ev.change == leaving:
+		f.uncounted, f.message = true, name+" shuts down"
+	case ev.change == lost && j.phase != phaseStopping:
+		f.message = name + " is lost: " + ev.reason
+	default:
+		f.message = name + " is not reachable"
+	}
+	j.fail(f)
 }
 
 // buryMissing notes that workers which their TaskManager does not report are dead.

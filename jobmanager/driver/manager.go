@@ -146,6 +146,12 @@ func (m *Manager) Resumed(tm registry.TaskManager, running []*clusterv1.RunningA
 	m.broadcast(tmChanged{tm: tm, change: resumed, running: running})
 }
 
+// Leaving implements registry.Handler.
+func (m *Manager) Leaving(tm registry.TaskManager) {
+	m.cfg.Logger.Info("taskmanager shuts down", "taskmanager", tm.ID, "host", tm.Host)
+	m.broadcast(tmChanged{tm: tm, change: leaving})
+}
+
 // Lost implements registry.Handler.
 func (m *Manager) Lost(tm registry.TaskManager, reason string, dead bool) {
 	m.cfg.Logger.Warn("taskmanager is lost", "taskmanager", tm.ID, "host", tm.Host, "reason", reason)

@@ -9,11 +9,8 @@ import (
 	"github.com/weir-stream/weir/jobmanager/raftnode"
 )
 
-var (
-	// errLeadershipEnded answers requests that a driver cannot finish: nobody knows yet what the next leader makes of them.
-	errLeadershipEnded = grpcerr.ErrUnknownOutcome
-	errNotConnected    = errors.New("TaskManager is not connected")
-)
+// errLeadershipEnded answers requests that a driver cannot finish: nobody knows yet what the next leader makes of them.
+var errLeadershipEnded = grpcerr.ErrUnknownOutcome
 
 // propose puts a command into the log and takes over the record that results. It returns false when the leadership has ended: the
 // driver must do nothing more then. A command whose outcome was unknown is proposed again after a barrier; the state machine rejects

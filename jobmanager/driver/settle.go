@@ -53,7 +53,7 @@ func (j *job) mayBeOpen() bool {
 func (j *job) settlePlacements() []*raftv1.Placement {
 	var best string
 	for id, tm := range j.tms {
-		if !tm.Connected {
+		if !tm.Connected || tm.Leaving {
 			continue
 		}
 		if b := j.tms[best]; best == "" || tm.Slots > b.Slots || tm.Slots == b.Slots && id < best {

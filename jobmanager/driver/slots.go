@@ -82,7 +82,7 @@ func (s *slots) totals() (free, total int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, tm := range s.sessions.TaskManagers() {
-		if tm.Connected {
+		if tm.Connected && !tm.Leaving {
 			total += tm.Slots
 		}
 	}
@@ -102,7 +102,7 @@ func (s *slots) free() []scheduler.TaskManager {
 	}
 	var out []scheduler.TaskManager
 	for _, tm := range s.sessions.TaskManagers() {
-		if tm.Connected {
+		if tm.Connected && !tm.Leaving {
 			out = append(out, scheduler.TaskManager{ID: tm.ID, Incarnation: tm.Incarnation, Host: tm.Host, Free: tm.Slots - used[tm.ID]})
 		}
 	}

@@ -24,6 +24,8 @@ type Handler interface {
 	Interrupted(tm TaskManager)
 	// Resumed tells that the same incarnation is back. Messages of both directions may have been lost.
 	Resumed(tm TaskManager, running []*clusterv1.RunningAttempt)
+	// Leaving tells that the TaskManager shuts down in order: it stops its workers and reports their ends. Lost follows.
+	Leaving(tm TaskManager)
 	// Lost tells that the TaskManager is gone. dead is true when its workers are proven dead too.
 	Lost(tm TaskManager, reason string, dead bool)
 	// WorkerEvent and WorkerExited relay what a TaskManager reports.
@@ -54,6 +56,8 @@ type TaskManager struct {
 	Slots, FreeSlots                         int
 	// Connected is false while a broken session may still be resumed.
 	Connected bool
+	// Leaving is true once it has announced its shutdown: it gets no work any more.
+	Leaving bool
 	// LastSeen is the time since the last message.
 	LastSeen time.Duration
 }
@@ -184,6 +188,7 @@ func (r *Registry) admit(s *session, reg *clusterv1.Register) error {
 	}
 	former, known, interrupted := e.tm, e.accepted && !e.lost, e.session != nil
 	same := former.Incarnation == tm.Incarnation
+	tm.Leaving = same && former.Leaving
 	e.tm, e.session, e.lost, e.accepted = tm, s, false, true
 	s.entry = e
 	r.mu.Unlock()

@@ -265,14 +265,26 @@ func TestABrokenSessionIsLostAfterTheGrace(t *testing.T) {
 	f.eventually("it joins again", func() bool { return len(f.handler.all()) == 4 })
 }
 
-func TestGoodbyeIsLostAtOnce(t *testing.T) {
+func TestGoodbyeIsToldBeforeTheWorkersEnd(t *testing.T) {
 	f := newFixture(t, nil)
 	s, err := f.open(register("tm1", "i1"), "secret")
 	require.NoError(t, err)
 	f.sees("joined tm1/i1 running=0")
 	require.NoError(t, s.Send(&clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Goodbye{Goodbye: &clusterv1.Goodbye{}}}))
+	require.NoError(t, s.Send(&clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_WorkerExited{WorkerExited: &clusterv1.WorkerExited{Attempt: 1}}}))
+	f.sees("exited tm1 1")
+	require.Equal(t, []string{"joined tm1/i1 running=0", "leaving tm1/i1", "exited tm1 1"}, f.handler.all())
+	require.True(t, f.registry.TaskManagers()[0].Leaving)
+	_, err = f.registry.Plan(t.Context(), &clusterv1.PlanJob{})
+	require.ErrorIs(t, err, grpcerr.ErrNoTaskManager, "it gets no work")
 	require.NoError(t, s.CloseSend())
 	f.sees("lost tm1/i1 dead=false")
+
+	// The same process is no less on its way out when it comes back once more.
+	_, err = f.open(register("tm1", "i1"), "secret")
+	require.NoError(t, err)
+	f.eventually("it is back", func() bool { return len(f.registry.TaskManagers()) == 1 })
+	require.True(t, f.registry.TaskManagers()[0].Leaving)
 }
 
 func TestANewIncarnationProvesTheFormerOneDead(t *testing.T) {

@@ -24,7 +24,7 @@ type logRead struct {
 func (r *Registry) Plan(ctx context.Context, req *clusterv1.PlanJob) (*jobv1.PlanResult, error) {
 	var last error
 	for _, tm := range r.TaskManagers() {
-		if !tm.Connected {
+		if !tm.Connected || tm.Leaving {
 			continue
 		}
 		planned, err := r.planOn(ctx, tm, req)

@@ -216,5 +216,12 @@ func (s *session) handle(tm TaskManager, msg *clusterv1.SessionRequest) {
 		s.r.logChunk(m.LogChunk)
 	case *clusterv1.SessionRequest_Goodbye:
 		s.goodbye.Store(true)
+		s.entry.serial.Lock()
+		defer s.entry.serial.Unlock()
+		s.r.mu.Lock()
+		s.entry.tm.Leaving = true
+		tm = s.entry.tm
+		s.r.mu.Unlock()
+		s.r.cfg.Handler.Leaving(tm)
 	}
 }
