@@ -77,7 +77,7 @@ func (f *fake) RecoverCommit(_ context.Context, cs []sinks.Committable) error {
 }
 func (f *fake) RecoverAbort(context.Context, operator.Scope) error { return f.call("fence") }
 func (f *fake) Close() error                                       { return f.call("close") }
-func (f *fake) Release(c sinks.Committable) { _ = f.call("release %s", c.Payload) }
+func (f *fake) Release(c sinks.Committable)                        { _ = f.call("release %s", c.Payload) }
 
 func (f *fake) Prove(_ context.Context, pending []sinks.Committable, _ time.Duration) error {
 	return f.call("prove %d", len(pending))

@@ -121,8 +121,10 @@ func configs(t *testing.T) []raftnode.Config {
 	}
 	var out []raftnode.Config
 	for _, m := range members {
-		out = append(out, raftnode.Config{ID: m.ID, Dir: t.TempDir(), Listen: m.Address, Advertise: m.Address, Members: members,
-			ServiceAddress: "service-of-" + m.ID, Level: 7})
+		out = append(out, raftnode.Config{
+			ID: m.ID, Dir: t.TempDir(), Listen: m.Address, Advertise: m.Address, Members: members,
+			ServiceAddress: "service-of-" + m.ID, Level: 7,
+		})
 	}
 	return out
 }

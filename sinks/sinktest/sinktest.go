@@ -270,7 +270,7 @@ func (s *suite) zombie() {
 	done := make(chan error, 1)
 	first.Notify(2, done)
 	first.Drop()
-	_ = <-done
+	s.t.Logf("the former attempt's commit: %v", <-done)
 	second.Barrier(3)
 	second.Commit(3)
 	s.visible(1, 2)

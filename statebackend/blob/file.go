@@ -262,17 +262,16 @@ func (b *fileBucket) Delete(_ context.Context, name string) error {
 	if err == nil {
 		err = os.Remove(path)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return b.wrap("delete", name, err)
 	}
-	// Directories that became empty go too; one that is in use stays, since Remove refuses it.
-	for dir := filepath.Dir(path); dir != b.root; dir = filepath.Dir(dir) {
-		if os.Remove(dir) != nil {
-			break
-		}
-	}
+	b.prune(filepath.Dir(path))
 	return nil
+}
+
+// prune removes a directory and those above it as far as they are empty: Remove refuses one that is in use.
+func (b *fileBucket) prune(dir string) {
+	for dir != b.root && os.Remove(dir) == nil {
+		dir = filepath.Dir(dir)
+	}
 }
