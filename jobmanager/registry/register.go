@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"time"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
@@ -17,6 +18,9 @@ func (s *session) register(ctx context.Context) (TaskManager, error) {
 	}
 	reg := msg.GetRegister()
 	if err := s.r.check(reg); err != nil {
+		return TaskManager{}, err
+	}
+	if err := s.awaitFormer(ctx, reg); err != nil {
 		return TaskManager{}, err
 	}
 	object, content, err := s.r.cfg.Probe(ctx)
@@ -101,6 +105,43 @@ func (r *Registry) check(reg *clusterv1.Register) error {
 		}
 	}
 	return nil
+}
+
+// awaitFormer waits until a former process with the same id is gone, at most until it counts as silent, and refuses the new one when
+// the former is alive: two processes over copies of a data directory would replace each other for ever, and neither's workers would be
+// dead when the other registers.
+func (s *session) awaitFormer(ctx context.Context, reg *clusterv1.Register) error {
+	r := s.r
+	r.mu.Lock()
+	var former *session
+	var host string
+	if e := r.tms[reg.GetTaskmanagerId()]; e != nil && e.accepted && e.tm.Incarnation != reg.GetIncarnation() {
+		former, host = e.session, e.tm.Host
+	}
+	r.mu.Unlock()
+	if former == nil {
+		return nil
+	}
+	// What a process sent before it died may still be read now, so that only a later message proves that it lives.
+	asked, late := time.Now(), r.cfg.HeartbeatInterval/2
+	t := time.NewTicker(max(time.Millisecond, late/2))
+	defer t.Stop()
+	for {
+		select {
+		case <-former.ended:
+			return nil
+		case <-t.C:
+			s.lastSeen.Store(int64(time.Since(s.start))) // the silence is ours
+			if time.Since(asked)-former.silence() > late {
+				return refused("TaskManager %s is alive on %s, and another process on %s has the same id: its data directory is a copy; "+
+					"give it an empty one", reg.GetTaskmanagerId(), host, reg.GetHost())
+			}
+		case <-s.ended:
+			return s.cause
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // checkProbe refuses a TaskManager that does not see the same checkpoint storage.

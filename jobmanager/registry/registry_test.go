@@ -289,14 +289,53 @@ func TestGoodbyeIsToldBeforeTheWorkersEnd(t *testing.T) {
 
 func TestANewIncarnationProvesTheFormerOneDead(t *testing.T) {
 	f := newFixture(t, nil)
+	former, err := f.open(register("tm1", "i1"), "secret")
+	require.NoError(t, err)
+	f.sees("joined tm1/i1 running=0")
+	former.cancel()
+	_, err = f.open(register("tm1", "i2"), "secret")
+	require.NoError(t, err)
+	f.sees("joined tm1/i2 running=0")
+	all := f.handler.all() // the end of the first session may be told before
+	require.Equal(t, []string{"lost tm1/i1 dead=true", "joined tm1/i2 running=0"}, all[len(all)-2:])
+}
+
+func TestANewIncarnationWaitsForAFormerOneOfWhichNothingIsHeard(t *testing.T) {
+	f := newFixture(t, func(c *registry.Config) { c.HeartbeatTimeout = 200 * time.Millisecond })
 	_, err := f.open(register("tm1", "i1"), "secret")
 	require.NoError(t, err)
 	f.sees("joined tm1/i1 running=0")
 	_, err = f.open(register("tm1", "i2"), "secret")
 	require.NoError(t, err)
 	f.sees("joined tm1/i2 running=0")
-	all := f.handler.all() // the end of the first session may be told before
-	require.Equal(t, []string{"lost tm1/i1 dead=true", "joined tm1/i2 running=0"}, all[len(all)-2:])
+}
+
+func TestACopyOfALivingTaskManagerIsRefused(t *testing.T) {
+	f := newFixture(t, nil)
+	first, err := f.open(register("tm1", "i1"), "secret")
+	require.NoError(t, err)
+	f.sees("joined tm1/i1 running=0")
+	ctx, cancel := context.WithCancel(t.Context())
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		for ctx.Err() == nil {
+			_ = first.Send(&clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Heartbeat{Heartbeat: &clusterv1.Heartbeat{}}})
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	})
+	second := register("tm1", "i2")
+	second.Host = "elsewhere"
+	_, err = f.open(second, "secret")
+	require.ErrorIs(t, err, grpcerr.ErrRefused)
+	for _, s := range []string{"tm1", "alive on h", "elsewhere", "data directory"} {
+		require.ErrorContains(t, err, s)
+	}
+	require.Equal(t, []string{"joined tm1/i1 running=0"}, f.handler.all(), "the first one goes on undisturbed")
+	cancel()
+	beats.Wait()
 }
 
 func TestASilentTaskManagerIsLost(t *testing.T) {
