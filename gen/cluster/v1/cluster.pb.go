@@ -472,8 +472,10 @@ type PlanJob struct {
 	Args           []string               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`
 	Parallelism    uint32                 `protobuf:"varint,4,opt,name=parallelism,proto3" json:"parallelism,omitempty"`
 	Name           string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Name of a job that sets none, when name is empty too.
+	DefaultName   string `protobuf:"bytes,6,opt,name=default_name,json=defaultName,proto3" json:"default_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PlanJob) Reset() {
@@ -537,6 +539,13 @@ func (x *PlanJob) GetParallelism() uint32 {
 func (x *PlanJob) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *PlanJob) GetDefaultName() string {
+	if x != nil {
+		return x.DefaultName
 	}
 	return ""
 }
@@ -2118,13 +2127,14 @@ const file_weir_cluster_v1_cluster_proto_rawDesc = "" +
 	"free_slots\x18\x01 \x01(\rR\tfreeSlots\"7\n" +
 	"\x05Probe\x12\x18\n" +
 	"\acontent\x18\x01 \x01(\tR\acontent\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\x95\x01\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xb8\x01\n" +
 	"\aPlanJob\x12\x17\n" +
 	"\aplan_id\x18\x01 \x01(\tR\x06planId\x12'\n" +
 	"\x0fartifact_sha256\x18\x02 \x01(\tR\x0eartifactSha256\x12\x12\n" +
 	"\x04args\x18\x03 \x03(\tR\x04args\x12 \n" +
 	"\vparallelism\x18\x04 \x01(\rR\vparallelism\x12\x12\n" +
-	"\x04name\x18\x05 \x01(\tR\x04name\"l\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12!\n" +
+	"\fdefault_name\x18\x06 \x01(\tR\vdefaultName\"l\n" +
 	"\n" +
 	"JobPlanned\x12\x17\n" +
 	"\aplan_id\x18\x01 \x01(\tR\x06planId\x12/\n" +

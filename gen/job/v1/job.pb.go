@@ -1566,8 +1566,10 @@ type SubmitJobRequest struct {
 	// Savepoint directory or JOB@CHECKPOINT to start from.
 	From              string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
 	AllowDroppedState bool   `protobuf:"varint,7,opt,name=allow_dropped_state,json=allowDroppedState,proto3" json:"allow_dropped_state,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Name of a job that sets none, when name is empty too; the client's file name of the binary, for example.
+	DefaultName   string `protobuf:"bytes,8,opt,name=default_name,json=defaultName,proto3" json:"default_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubmitJobRequest) Reset() {
@@ -1647,6 +1649,13 @@ func (x *SubmitJobRequest) GetAllowDroppedState() bool {
 		return x.AllowDroppedState
 	}
 	return false
+}
+
+func (x *SubmitJobRequest) GetDefaultName() string {
+	if x != nil {
+		return x.DefaultName
+	}
+	return ""
 }
 
 type SubmitJobResponse struct {
@@ -2556,7 +2565,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
 	"\x05chunk\x18\x03 \x01(\fR\x05chunk\"0\n" +
 	"\x16UploadArtifactResponse\x12\x16\n" +
-	"\x06sha256\x18\x01 \x01(\tR\x06sha256\"\xe8\x01\n" +
+	"\x06sha256\x18\x01 \x01(\tR\x06sha256\"\x8b\x02\n" +
 	"\x10SubmitJobRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -2565,7 +2574,8 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x04args\x18\x04 \x03(\tR\x04args\x12 \n" +
 	"\vparallelism\x18\x05 \x01(\rR\vparallelism\x12\x12\n" +
 	"\x04from\x18\x06 \x01(\tR\x04from\x12.\n" +
-	"\x13allow_dropped_state\x18\a \x01(\bR\x11allowDroppedState\"*\n" +
+	"\x13allow_dropped_state\x18\a \x01(\bR\x11allowDroppedState\x12!\n" +
+	"\fdefault_name\x18\b \x01(\tR\vdefaultName\"*\n" +
 	"\x11SubmitJobResponse\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"!\n" +
 	"\rGetJobRequest\x12\x10\n" +

@@ -96,6 +96,112 @@ func (x *Placement) GetHost() string {
 	return ""
 }
 
+// AttemptWorkers are the workers of a former attempt, by which a later leader can prove them dead.
+type AttemptWorkers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       uint64                 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Workers       []*WorkerHost          `protobuf:"bytes,2,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttemptWorkers) Reset() {
+	*x = AttemptWorkers{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttemptWorkers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttemptWorkers) ProtoMessage() {}
+
+func (x *AttemptWorkers) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttemptWorkers.ProtoReflect.Descriptor instead.
+func (*AttemptWorkers) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AttemptWorkers) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *AttemptWorkers) GetWorkers() []*WorkerHost {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+// WorkerHost is the process of a TaskManager that an attempt had a worker on.
+type WorkerHost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TaskmanagerId string                 `protobuf:"bytes,1,opt,name=taskmanager_id,json=taskmanagerId,proto3" json:"taskmanager_id,omitempty"`
+	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerHost) Reset() {
+	*x = WorkerHost{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerHost) ProtoMessage() {}
+
+func (x *WorkerHost) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerHost.ProtoReflect.Descriptor instead.
+func (*WorkerHost) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WorkerHost) GetTaskmanagerId() string {
+	if x != nil {
+		return x.TaskmanagerId
+	}
+	return ""
+}
+
+func (x *WorkerHost) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
 // CompletedCheckpoint is what the log keeps of one completed checkpoint.
 type CompletedCheckpoint struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -123,7 +229,7 @@ type CompletedCheckpoint struct {
 
 func (x *CompletedCheckpoint) Reset() {
 	*x = CompletedCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[1]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -135,7 +241,7 @@ func (x *CompletedCheckpoint) String() string {
 func (*CompletedCheckpoint) ProtoMessage() {}
 
 func (x *CompletedCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[1]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -148,7 +254,7 @@ func (x *CompletedCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompletedCheckpoint.ProtoReflect.Descriptor instead.
 func (*CompletedCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{1}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CompletedCheckpoint) GetId() uint64 {
@@ -256,7 +362,7 @@ type Savepoint struct {
 
 func (x *Savepoint) Reset() {
 	*x = Savepoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[2]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -268,7 +374,7 @@ func (x *Savepoint) String() string {
 func (*Savepoint) ProtoMessage() {}
 
 func (x *Savepoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[2]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -281,7 +387,7 @@ func (x *Savepoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Savepoint.ProtoReflect.Descriptor instead.
 func (*Savepoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{2}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Savepoint) GetRequestId() string {
@@ -332,7 +438,7 @@ type RestartEntry struct {
 
 func (x *RestartEntry) Reset() {
 	*x = RestartEntry{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[3]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -344,7 +450,7 @@ func (x *RestartEntry) String() string {
 func (*RestartEntry) ProtoMessage() {}
 
 func (x *RestartEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[3]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -357,7 +463,7 @@ func (x *RestartEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartEntry.ProtoReflect.Descriptor instead.
 func (*RestartEntry) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{3}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RestartEntry) GetAtMs() int64 {
@@ -422,14 +528,16 @@ type JobRecord struct {
 	// What the restart policy needs to know of former failures, oldest first.
 	RestartHistory []*RestartEntry `protobuf:"bytes,33,rep,name=restart_history,json=restartHistory,proto3" json:"restart_history,omitempty"`
 	// Request id of the EndJob that was accepted.
-	EndRequestId  string `protobuf:"bytes,34,opt,name=end_request_id,json=endRequestId,proto3" json:"end_request_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	EndRequestId string `protobuf:"bytes,34,opt,name=end_request_id,json=endRequestId,proto3" json:"end_request_id,omitempty"`
+	// Workers of the unfenced attempts. An attempt that an older version retired is not here.
+	UnfencedWorkers []*AttemptWorkers `protobuf:"bytes,35,rep,name=unfenced_workers,json=unfencedWorkers,proto3" json:"unfenced_workers,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[4]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +549,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[4]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +562,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{4}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JobRecord) GetId() string {
@@ -695,6 +803,13 @@ func (x *JobRecord) GetEndRequestId() string {
 	return ""
 }
 
+func (x *JobRecord) GetUnfencedWorkers() []*AttemptWorkers {
+	if x != nil {
+		return x.UnfencedWorkers
+	}
+	return nil
+}
+
 // InitCluster gives the cluster its id; later ones change nothing.
 type InitCluster struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -705,7 +820,7 @@ type InitCluster struct {
 
 func (x *InitCluster) Reset() {
 	*x = InitCluster{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[5]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +832,7 @@ func (x *InitCluster) String() string {
 func (*InitCluster) ProtoMessage() {}
 
 func (x *InitCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[5]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +845,7 @@ func (x *InitCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitCluster.ProtoReflect.Descriptor instead.
 func (*InitCluster) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{5}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *InitCluster) GetClusterId() string {
@@ -750,7 +865,7 @@ type CreateJob struct {
 
 func (x *CreateJob) Reset() {
 	*x = CreateJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +877,7 @@ func (x *CreateJob) String() string {
 func (*CreateJob) ProtoMessage() {}
 
 func (x *CreateJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +890,7 @@ func (x *CreateJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJob.ProtoReflect.Descriptor instead.
 func (*CreateJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateJob) GetJob() *JobRecord {
@@ -801,7 +916,7 @@ type NewAttempt struct {
 
 func (x *NewAttempt) Reset() {
 	*x = NewAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +928,7 @@ func (x *NewAttempt) String() string {
 func (*NewAttempt) ProtoMessage() {}
 
 func (x *NewAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +941,7 @@ func (x *NewAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewAttempt.ProtoReflect.Descriptor instead.
 func (*NewAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NewAttempt) GetJobId() string {
@@ -883,7 +998,7 @@ type StartAttempt struct {
 
 func (x *StartAttempt) Reset() {
 	*x = StartAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +1010,7 @@ func (x *StartAttempt) String() string {
 func (*StartAttempt) ProtoMessage() {}
 
 func (x *StartAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +1023,7 @@ func (x *StartAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartAttempt.ProtoReflect.Descriptor instead.
 func (*StartAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StartAttempt) GetJobId() string {
@@ -946,7 +1061,7 @@ type FailAttempt struct {
 
 func (x *FailAttempt) Reset() {
 	*x = FailAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1073,7 @@ func (x *FailAttempt) String() string {
 func (*FailAttempt) ProtoMessage() {}
 
 func (x *FailAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1086,7 @@ func (x *FailAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailAttempt.ProtoReflect.Descriptor instead.
 func (*FailAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{9}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FailAttempt) GetJobId() string {
@@ -1015,7 +1130,7 @@ type CompleteCheckpoint struct {
 
 func (x *CompleteCheckpoint) Reset() {
 	*x = CompleteCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1142,7 @@ func (x *CompleteCheckpoint) String() string {
 func (*CompleteCheckpoint) ProtoMessage() {}
 
 func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1155,7 @@ func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteCheckpoint.ProtoReflect.Descriptor instead.
 func (*CompleteCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{10}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CompleteCheckpoint) GetJobId() string {
@@ -1075,7 +1190,7 @@ type SettleCheckpoint struct {
 
 func (x *SettleCheckpoint) Reset() {
 	*x = SettleCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1202,7 @@ func (x *SettleCheckpoint) String() string {
 func (*SettleCheckpoint) ProtoMessage() {}
 
 func (x *SettleCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1215,7 @@ func (x *SettleCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleCheckpoint.ProtoReflect.Descriptor instead.
 func (*SettleCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{11}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SettleCheckpoint) GetJobId() string {
@@ -1128,7 +1243,7 @@ type ReserveCheckpointIDs struct {
 
 func (x *ReserveCheckpointIDs) Reset() {
 	*x = ReserveCheckpointIDs{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1255,7 @@ func (x *ReserveCheckpointIDs) String() string {
 func (*ReserveCheckpointIDs) ProtoMessage() {}
 
 func (x *ReserveCheckpointIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1268,7 @@ func (x *ReserveCheckpointIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveCheckpointIDs.ProtoReflect.Descriptor instead.
 func (*ReserveCheckpointIDs) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{12}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReserveCheckpointIDs) GetJobId() string {
@@ -1183,7 +1298,7 @@ type EndJob struct {
 
 func (x *EndJob) Reset() {
 	*x = EndJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1310,7 @@ func (x *EndJob) String() string {
 func (*EndJob) ProtoMessage() {}
 
 func (x *EndJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1323,7 @@ func (x *EndJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndJob.ProtoReflect.Descriptor instead.
 func (*EndJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{13}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EndJob) GetJobId() string {
@@ -1252,7 +1367,7 @@ type RecordResult struct {
 
 func (x *RecordResult) Reset() {
 	*x = RecordResult{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1379,7 @@ func (x *RecordResult) String() string {
 func (*RecordResult) ProtoMessage() {}
 
 func (x *RecordResult) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1392,7 @@ func (x *RecordResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResult.ProtoReflect.Descriptor instead.
 func (*RecordResult) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{14}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RecordResult) GetJobId() string {
@@ -1319,7 +1434,7 @@ type DropGarbage struct {
 
 func (x *DropGarbage) Reset() {
 	*x = DropGarbage{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1446,7 @@ func (x *DropGarbage) String() string {
 func (*DropGarbage) ProtoMessage() {}
 
 func (x *DropGarbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1459,7 @@ func (x *DropGarbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropGarbage.ProtoReflect.Descriptor instead.
 func (*DropGarbage) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{15}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DropGarbage) GetJobId() string {
@@ -1372,7 +1487,7 @@ type FencedAttempts struct {
 
 func (x *FencedAttempts) Reset() {
 	*x = FencedAttempts{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1499,7 @@ func (x *FencedAttempts) String() string {
 func (*FencedAttempts) ProtoMessage() {}
 
 func (x *FencedAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1512,7 @@ func (x *FencedAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FencedAttempts.ProtoReflect.Descriptor instead.
 func (*FencedAttempts) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{16}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FencedAttempts) GetJobId() string {
@@ -1426,7 +1541,7 @@ type RequestStop struct {
 
 func (x *RequestStop) Reset() {
 	*x = RequestStop{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1553,7 @@ func (x *RequestStop) String() string {
 func (*RequestStop) ProtoMessage() {}
 
 func (x *RequestStop) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1566,7 @@ func (x *RequestStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestStop.ProtoReflect.Descriptor instead.
 func (*RequestStop) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{17}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RequestStop) GetJobId() string {
@@ -1486,7 +1601,7 @@ type ClearStop struct {
 
 func (x *ClearStop) Reset() {
 	*x = ClearStop{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1613,7 @@ func (x *ClearStop) String() string {
 func (*ClearStop) ProtoMessage() {}
 
 func (x *ClearStop) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1626,7 @@ func (x *ClearStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearStop.ProtoReflect.Descriptor instead.
 func (*ClearStop) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{18}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClearStop) GetJobId() string {
@@ -1540,7 +1655,7 @@ type PinCheckpoint struct {
 
 func (x *PinCheckpoint) Reset() {
 	*x = PinCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1667,7 @@ func (x *PinCheckpoint) String() string {
 func (*PinCheckpoint) ProtoMessage() {}
 
 func (x *PinCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1680,7 @@ func (x *PinCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinCheckpoint.ProtoReflect.Descriptor instead.
 func (*PinCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{19}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PinCheckpoint) GetJobId() string {
@@ -1600,7 +1715,7 @@ type RecordSavepoint struct {
 
 func (x *RecordSavepoint) Reset() {
 	*x = RecordSavepoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1612,7 +1727,7 @@ func (x *RecordSavepoint) String() string {
 func (*RecordSavepoint) ProtoMessage() {}
 
 func (x *RecordSavepoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1625,7 +1740,7 @@ func (x *RecordSavepoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordSavepoint.ProtoReflect.Descriptor instead.
 func (*RecordSavepoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{20}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RecordSavepoint) GetJobId() string {
@@ -1654,7 +1769,7 @@ type MemberLevel struct {
 
 func (x *MemberLevel) Reset() {
 	*x = MemberLevel{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1781,7 @@ func (x *MemberLevel) String() string {
 func (*MemberLevel) ProtoMessage() {}
 
 func (x *MemberLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1794,7 @@ func (x *MemberLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberLevel.ProtoReflect.Descriptor instead.
 func (*MemberLevel) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{21}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MemberLevel) GetId() string {
@@ -1713,7 +1828,7 @@ type ForgetJob struct {
 
 func (x *ForgetJob) Reset() {
 	*x = ForgetJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +1840,7 @@ func (x *ForgetJob) String() string {
 func (*ForgetJob) ProtoMessage() {}
 
 func (x *ForgetJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +1853,7 @@ func (x *ForgetJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetJob.ProtoReflect.Descriptor instead.
 func (*ForgetJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{22}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ForgetJob) GetJobId() string {
@@ -1778,7 +1893,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +1905,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +1918,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{23}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2102,7 +2217,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +2229,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2242,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{24}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Snapshot) GetFormatVersion() uint32 {
@@ -2174,7 +2289,14 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12%\n" +
 	"\x0etaskmanager_id\x18\x02 \x01(\tR\rtaskmanagerId\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\tR\vincarnation\x12\x12\n" +
-	"\x04host\x18\x04 \x01(\tR\x04host\"\x9b\x03\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\"^\n" +
+	"\x0eAttemptWorkers\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\x04R\aattempt\x122\n" +
+	"\aworkers\x18\x02 \x03(\v2\x18.weir.raft.v1.WorkerHostR\aworkers\"U\n" +
+	"\n" +
+	"WorkerHost\x12%\n" +
+	"\x0etaskmanager_id\x18\x01 \x01(\tR\rtaskmanagerId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x9b\x03\n" +
 	"\x13CompletedCheckpoint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x125\n" +
@@ -2204,7 +2326,7 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\x05error\x18\x05 \x01(\tR\x05error\"=\n" +
 	"\fRestartEntry\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x18\n" +
-	"\acounted\x18\x02 \x01(\bR\acounted\"\x86\v\n" +
+	"\acounted\x18\x02 \x01(\bR\acounted\"\xcf\v\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -2245,7 +2367,8 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\x05token\x18\x1f \x01(\tR\x05token\x12)\n" +
 	"\x10settling_attempt\x18  \x01(\bR\x0fsettlingAttempt\x12C\n" +
 	"\x0frestart_history\x18! \x03(\v2\x1a.weir.raft.v1.RestartEntryR\x0erestartHistory\x12$\n" +
-	"\x0eend_request_id\x18\" \x01(\tR\fendRequestId\",\n" +
+	"\x0eend_request_id\x18\" \x01(\tR\fendRequestId\x12G\n" +
+	"\x10unfenced_workers\x18# \x03(\v2\x1c.weir.raft.v1.AttemptWorkersR\x0funfencedWorkers\",\n" +
 	"\vInitCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\"6\n" +
@@ -2371,88 +2494,92 @@ func file_weir_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_weir_raft_v1_raft_proto_rawDescData
 }
 
-var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*Placement)(nil),            // 0: weir.raft.v1.Placement
-	(*CompletedCheckpoint)(nil),  // 1: weir.raft.v1.CompletedCheckpoint
-	(*Savepoint)(nil),            // 2: weir.raft.v1.Savepoint
-	(*RestartEntry)(nil),         // 3: weir.raft.v1.RestartEntry
-	(*JobRecord)(nil),            // 4: weir.raft.v1.JobRecord
-	(*InitCluster)(nil),          // 5: weir.raft.v1.InitCluster
-	(*CreateJob)(nil),            // 6: weir.raft.v1.CreateJob
-	(*NewAttempt)(nil),           // 7: weir.raft.v1.NewAttempt
-	(*StartAttempt)(nil),         // 8: weir.raft.v1.StartAttempt
-	(*FailAttempt)(nil),          // 9: weir.raft.v1.FailAttempt
-	(*CompleteCheckpoint)(nil),   // 10: weir.raft.v1.CompleteCheckpoint
-	(*SettleCheckpoint)(nil),     // 11: weir.raft.v1.SettleCheckpoint
-	(*ReserveCheckpointIDs)(nil), // 12: weir.raft.v1.ReserveCheckpointIDs
-	(*EndJob)(nil),               // 13: weir.raft.v1.EndJob
-	(*RecordResult)(nil),         // 14: weir.raft.v1.RecordResult
-	(*DropGarbage)(nil),          // 15: weir.raft.v1.DropGarbage
-	(*FencedAttempts)(nil),       // 16: weir.raft.v1.FencedAttempts
-	(*RequestStop)(nil),          // 17: weir.raft.v1.RequestStop
-	(*ClearStop)(nil),            // 18: weir.raft.v1.ClearStop
-	(*PinCheckpoint)(nil),        // 19: weir.raft.v1.PinCheckpoint
-	(*RecordSavepoint)(nil),      // 20: weir.raft.v1.RecordSavepoint
-	(*MemberLevel)(nil),          // 21: weir.raft.v1.MemberLevel
-	(*ForgetJob)(nil),            // 22: weir.raft.v1.ForgetJob
-	(*Command)(nil),              // 23: weir.raft.v1.Command
-	(*Snapshot)(nil),             // 24: weir.raft.v1.Snapshot
-	(*v1.Segment)(nil),           // 25: weir.snapshot.v1.Segment
-	(*v11.Graph)(nil),            // 26: weir.job.v1.Graph
-	(*v12.RestorePoint)(nil),     // 27: weir.worker.v1.RestorePoint
-	(v11.JobState)(0),            // 28: weir.job.v1.JobState
-	(*v12.FencedAttempt)(nil),    // 29: weir.worker.v1.FencedAttempt
-	(*v11.Failure)(nil),          // 30: weir.job.v1.Failure
+	(*AttemptWorkers)(nil),       // 1: weir.raft.v1.AttemptWorkers
+	(*WorkerHost)(nil),           // 2: weir.raft.v1.WorkerHost
+	(*CompletedCheckpoint)(nil),  // 3: weir.raft.v1.CompletedCheckpoint
+	(*Savepoint)(nil),            // 4: weir.raft.v1.Savepoint
+	(*RestartEntry)(nil),         // 5: weir.raft.v1.RestartEntry
+	(*JobRecord)(nil),            // 6: weir.raft.v1.JobRecord
+	(*InitCluster)(nil),          // 7: weir.raft.v1.InitCluster
+	(*CreateJob)(nil),            // 8: weir.raft.v1.CreateJob
+	(*NewAttempt)(nil),           // 9: weir.raft.v1.NewAttempt
+	(*StartAttempt)(nil),         // 10: weir.raft.v1.StartAttempt
+	(*FailAttempt)(nil),          // 11: weir.raft.v1.FailAttempt
+	(*CompleteCheckpoint)(nil),   // 12: weir.raft.v1.CompleteCheckpoint
+	(*SettleCheckpoint)(nil),     // 13: weir.raft.v1.SettleCheckpoint
+	(*ReserveCheckpointIDs)(nil), // 14: weir.raft.v1.ReserveCheckpointIDs
+	(*EndJob)(nil),               // 15: weir.raft.v1.EndJob
+	(*RecordResult)(nil),         // 16: weir.raft.v1.RecordResult
+	(*DropGarbage)(nil),          // 17: weir.raft.v1.DropGarbage
+	(*FencedAttempts)(nil),       // 18: weir.raft.v1.FencedAttempts
+	(*RequestStop)(nil),          // 19: weir.raft.v1.RequestStop
+	(*ClearStop)(nil),            // 20: weir.raft.v1.ClearStop
+	(*PinCheckpoint)(nil),        // 21: weir.raft.v1.PinCheckpoint
+	(*RecordSavepoint)(nil),      // 22: weir.raft.v1.RecordSavepoint
+	(*MemberLevel)(nil),          // 23: weir.raft.v1.MemberLevel
+	(*ForgetJob)(nil),            // 24: weir.raft.v1.ForgetJob
+	(*Command)(nil),              // 25: weir.raft.v1.Command
+	(*Snapshot)(nil),             // 26: weir.raft.v1.Snapshot
+	(*v1.Segment)(nil),           // 27: weir.snapshot.v1.Segment
+	(*v11.Graph)(nil),            // 28: weir.job.v1.Graph
+	(*v12.RestorePoint)(nil),     // 29: weir.worker.v1.RestorePoint
+	(v11.JobState)(0),            // 30: weir.job.v1.JobState
+	(*v12.FencedAttempt)(nil),    // 31: weir.worker.v1.FencedAttempt
+	(*v11.Failure)(nil),          // 32: weir.job.v1.Failure
 }
 var file_weir_raft_v1_raft_proto_depIdxs = []int32{
-	25, // 0: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
-	26, // 1: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
-	27, // 2: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
-	28, // 3: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
-	28, // 4: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
-	0,  // 5: weir.raft.v1.JobRecord.placements:type_name -> weir.raft.v1.Placement
-	1,  // 6: weir.raft.v1.JobRecord.checkpoints:type_name -> weir.raft.v1.CompletedCheckpoint
-	1,  // 7: weir.raft.v1.JobRecord.garbage:type_name -> weir.raft.v1.CompletedCheckpoint
-	29, // 8: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
-	30, // 9: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
-	2,  // 10: weir.raft.v1.JobRecord.savepoints:type_name -> weir.raft.v1.Savepoint
-	27, // 11: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
-	3,  // 12: weir.raft.v1.JobRecord.restart_history:type_name -> weir.raft.v1.RestartEntry
-	4,  // 13: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
-	0,  // 14: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
-	30, // 15: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
-	1,  // 16: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
-	28, // 17: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
-	28, // 18: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
-	30, // 19: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
-	28, // 20: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
-	2,  // 21: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
-	5,  // 22: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
-	6,  // 23: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
-	7,  // 24: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
-	8,  // 25: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
-	9,  // 26: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
-	10, // 27: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
-	11, // 28: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
-	12, // 29: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
-	13, // 30: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
-	14, // 31: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
-	15, // 32: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
-	16, // 33: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
-	17, // 34: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
-	18, // 35: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
-	19, // 36: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
-	20, // 37: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
-	21, // 38: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
-	22, // 39: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
-	4,  // 40: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
-	21, // 41: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	2,  // 0: weir.raft.v1.AttemptWorkers.workers:type_name -> weir.raft.v1.WorkerHost
+	27, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
+	28, // 2: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
+	29, // 3: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
+	30, // 4: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
+	30, // 5: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
+	0,  // 6: weir.raft.v1.JobRecord.placements:type_name -> weir.raft.v1.Placement
+	3,  // 7: weir.raft.v1.JobRecord.checkpoints:type_name -> weir.raft.v1.CompletedCheckpoint
+	3,  // 8: weir.raft.v1.JobRecord.garbage:type_name -> weir.raft.v1.CompletedCheckpoint
+	31, // 9: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
+	32, // 10: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
+	4,  // 11: weir.raft.v1.JobRecord.savepoints:type_name -> weir.raft.v1.Savepoint
+	29, // 12: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
+	5,  // 13: weir.raft.v1.JobRecord.restart_history:type_name -> weir.raft.v1.RestartEntry
+	1,  // 14: weir.raft.v1.JobRecord.unfenced_workers:type_name -> weir.raft.v1.AttemptWorkers
+	6,  // 15: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
+	0,  // 16: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
+	32, // 17: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
+	3,  // 18: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
+	30, // 19: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
+	30, // 20: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
+	32, // 21: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
+	30, // 22: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
+	4,  // 23: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
+	7,  // 24: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
+	8,  // 25: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
+	9,  // 26: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
+	10, // 27: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
+	11, // 28: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
+	12, // 29: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
+	13, // 30: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
+	14, // 31: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
+	15, // 32: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
+	16, // 33: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
+	17, // 34: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
+	18, // 35: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
+	19, // 36: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
+	20, // 37: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
+	21, // 38: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
+	22, // 39: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
+	23, // 40: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
+	24, // 41: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
+	6,  // 42: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
+	23, // 43: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_weir_raft_v1_raft_proto_init() }
@@ -2460,7 +2587,7 @@ func file_weir_raft_v1_raft_proto_init() {
 	if File_weir_raft_v1_raft_proto != nil {
 		return
 	}
-	file_weir_raft_v1_raft_proto_msgTypes[23].OneofWrappers = []any{
+	file_weir_raft_v1_raft_proto_msgTypes[25].OneofWrappers = []any{
 		(*Command_InitCluster)(nil),
 		(*Command_CreateJob)(nil),
 		(*Command_NewAttempt)(nil),
@@ -2486,7 +2613,7 @@ func file_weir_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_raft_v1_raft_proto_rawDesc), len(file_weir_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
