@@ -141,8 +141,8 @@ type fixture struct {
 
 const jobID = "j1"
 
-// newFixture begins to drive a job of one task on one TaskManager.
-func newFixture(t *testing.T) *fixture {
+// newFixture begins to drive a job of one task on one TaskManager, of which former leaders have left entries in the log.
+func newFixture(t *testing.T, former ...*raftv1.Command) *fixture {
 	f := &fixture{t: t, log: &fakeLog{}, sessions: &fakeSessions{}}
 	bucket, err := blob.OpenURL(t.Context(), "file://"+t.TempDir())
 	require.NoError(t, err)
@@ -157,6 +157,9 @@ func newFixture(t *testing.T) *fixture {
 		Id: jobID, RequestId: "r", Name: "n", Graph: graph,
 	}}}})
 	require.NoError(t, res.Err)
+	for _, cmd := range former {
+		require.NoError(t, f.log.state.Apply(f.log.state.View().Index()+1, cmd).Err)
+	}
 	f.manager = driver.New(context.Background(), driver.Config{
 		ClusterID: "c1", Log: f.log, Bucket: bucket, OpenBucket: blob.OpenURL,
 		CancelDeadline: time.Second, PrepareWarning: time.Minute, PrepareTimeout: time.Minute, SettleBudget: time.Minute,
@@ -463,4 +466,27 @@ func TestABrokenSessionIsNoFailedCheckpoint(t *testing.T) {
 		require.FailNow(t, "the savepoint is not answered")
 	}
 	require.False(t, f.sessions.hasPrefix("kill"))
+}
+
+// formerAttempt is an attempt of a former leader that has started.
+func formerAttempt(n uint64, incarnation string) []*raftv1.Command {
+	return []*raftv1.Command{
+		{Command: &raftv1.Command_NewAttempt{NewAttempt: &raftv1.NewAttempt{JobId: jobID, Attempt: n, Placements: []*raftv1.Placement{
+			{TaskmanagerId: theTM.ID, Incarnation: incarnation, Host: theTM.Host},
+		}}}},
+		{Command: &raftv1.Command_StartAttempt{StartAttempt: &raftv1.StartAttempt{JobId: jobID, Attempt: n}}},
+	}
+}
+
+func TestANewLeaderProvesAlsoOlderAttemptsDead(t *testing.T) {
+	f := newFixture(t, append(formerAttempt(1, "i0"), formerAttempt(2, theTM.Incarnation)...)...)
+	f.manager.Joined(theTM, nil)
+	f.waitFor("prepare 3")
+	f.prepared(3)
+	f.waitFor("start 3")
+	f.event(3, &workerv1.Event{Event: &workerv1.Event_Started{Started: &workerv1.Started{}}})
+	f.eventually("both attempts are fenced", func() bool {
+		rec, _ := f.log.View().Job(jobID)
+		return rec.GetStarted() && len(rec.GetUnfenced()) == 0
+	})
 }

@@ -134,6 +134,13 @@ func (j *job) begin() {
 		j.proceed()
 		return
 	}
+	for _, former := range j.rec.GetUnfencedWorkers() {
+		workers := make(map[string]string)
+		for _, w := range former.GetWorkers() {
+			workers[w.GetTaskmanagerId()] = w.GetIncarnation()
+		}
+		j.undead[former.GetAttempt()] = workers
+	}
 	workers := make(map[string]string)
 	for _, p := range j.rec.GetPlacements() {
 		workers[p.GetTaskmanagerId()] = p.GetIncarnation()

@@ -55,7 +55,19 @@ func retire(r *raftv1.JobRecord) {
 	}
 	if sinks := sinkExtents(r.GetGraph()); len(sinks) > 0 {
 		r.Unfenced = append(r.Unfenced, &workerv1.FencedAttempt{Attempt: r.GetAttempt(), Sinks: sinks})
+		r.UnfencedWorkers = append(r.UnfencedWorkers, &raftv1.AttemptWorkers{Attempt: r.GetAttempt(), Workers: workerHosts(r.GetPlacements())})
 	}
+}
+
+// workerHosts returns the TaskManagers of the placements, each once.
+func workerHosts(placements []*raftv1.Placement) []*raftv1.WorkerHost {
+	var hosts []*raftv1.WorkerHost
+	for _, p := range placements {
+		if !slices.ContainsFunc(hosts, func(h *raftv1.WorkerHost) bool { return h.GetTaskmanagerId() == p.GetTaskmanagerId() }) {
+			hosts = append(hosts, &raftv1.WorkerHost{TaskmanagerId: p.GetTaskmanagerId(), Incarnation: p.GetIncarnation()})
+		}
+	}
+	return hosts
 }
 
 func sinkExtents(g *jobv1.Graph) []*workerv1.SinkExtent {
@@ -180,6 +192,9 @@ func fencedAttempts(c *raftv1.FencedAttempts) change {
 		if len(r.GetUnfenced()) == before {
 			return errRepeated
 		}
+		r.UnfencedWorkers = slices.DeleteFunc(r.UnfencedWorkers, func(w *raftv1.AttemptWorkers) bool {
+			return slices.Contains(c.GetAttempts(), w.GetAttempt())
+		})
 		return nil
 	}
 }

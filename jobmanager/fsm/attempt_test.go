@@ -1,6 +1,7 @@
 package fsm_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -129,6 +130,29 @@ func TestStartedAttemptIsUnfencedOnceReplaced(t *testing.T) {
 	r := w.must(newAttempt(2))
 	require.Len(t, r.GetUnfenced(), 1)
 	requireEqualProto(t, &workerv1.FencedAttempt{Attempt: 1, Sinks: extents()}, r.GetUnfenced()[0])
+}
+
+func TestWorkersOfUnfencedAttemptsAreKept(t *testing.T) {
+	w := newWorld(t)
+	w.must(create("j"))
+	for n := uint64(1); n <= 2; n++ {
+		cmd := newAttempt(n)
+		incarnation := fmt.Sprintf("i%d", n)
+		cmd.GetNewAttempt().Placements = []*raftv1.Placement{
+			{Slot: 0, TaskmanagerId: "tm1", Incarnation: incarnation}, {Slot: 1, TaskmanagerId: "tm1", Incarnation: incarnation},
+			{Slot: 2, TaskmanagerId: "tm2", Incarnation: incarnation},
+		}
+		w.must(cmd)
+		w.must(start(n))
+	}
+	r := w.must(newAttempt(3))
+	require.Len(t, r.GetUnfencedWorkers(), 2)
+	requireEqualProto(t, &raftv1.AttemptWorkers{Attempt: 1, Workers: []*raftv1.WorkerHost{
+		{TaskmanagerId: "tm1", Incarnation: "i1"}, {TaskmanagerId: "tm2", Incarnation: "i1"},
+	}}, r.GetUnfencedWorkers()[0])
+	r = w.must(fenced(1))
+	require.Len(t, r.GetUnfencedWorkers(), 1)
+	require.EqualValues(t, 2, r.GetUnfencedWorkers()[0].GetAttempt())
 }
 
 func TestFailedAttemptIsUnfencedOnceReplaced(t *testing.T) {

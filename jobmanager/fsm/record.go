@@ -46,6 +46,7 @@ func copyRecord(r *raftv1.JobRecord) *raftv1.JobRecord {
 		SettlingAttempt:      r.GetSettlingAttempt(),
 		RestartHistory:       slices.Clone(r.GetRestartHistory()),
 		EndRequestId:         r.GetEndRequestId(),
+		UnfencedWorkers:      slices.Clone(r.GetUnfencedWorkers()),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"io"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -162,6 +163,7 @@ func goldenState(t *testing.T) *world {
 func TestOldestSnapshotFormatStaysReadable(t *testing.T) {
 	const file = "testdata/snapshot-v1.binpb"
 	want := goldenState(t).state.Snapshot()
+	want.Jobs = slices.Clone(want.GetJobs())
 	if *update {
 		var buf bytes.Buffer
 		require.NoError(t, fsm.WriteSnapshot(&buf, want))
@@ -171,6 +173,11 @@ func TestOldestSnapshotFormatStaysReadable(t *testing.T) {
 	require.NoError(t, err)
 	got, err := fsm.ReadSnapshot(bytes.NewReader(data))
 	require.NoError(t, err)
+	for i, job := range want.GetJobs() {
+		// The file is older than this field.
+		want.Jobs[i] = proto.CloneOf(job)
+		want.Jobs[i].UnfencedWorkers = nil
+	}
 	requireEqualProto(t, want, got)
 }
 
