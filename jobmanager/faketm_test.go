@@ -265,9 +265,13 @@ func (tm *fakeTM) handle(msg *clusterv1.SessionResponse) {
 		}
 		tm.send(&clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Probe{Probe: probe}})
 	case *clusterv1.SessionResponse_PlanJob:
+		graph := proto.CloneOf(tm.f.graph)
+		if graph.GetName() == "" {
+			graph.Name = m.PlanJob.GetDefaultName()
+		}
 		tm.send(&clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_JobPlanned{JobPlanned: &clusterv1.JobPlanned{
 			PlanId: m.PlanJob.GetPlanId(),
-			Result: &jobv1.PlanResult{Graph: tm.f.graph, ProtocolMin: 1, ProtocolMax: 1},
+			Result: &jobv1.PlanResult{Graph: graph, ProtocolMin: 1, ProtocolMax: 1},
 		}}})
 	case *clusterv1.SessionResponse_StartWorker:
 		p := m.StartWorker.GetPrepare()

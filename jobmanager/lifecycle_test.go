@@ -275,6 +275,20 @@ func TestRefusesBeforeAnythingChanges(t *testing.T) {
 	require.ErrorIs(t, err, grpcerr.ErrArtifactNotFound)
 }
 
+func TestAJobWithoutANameIsCalledAfterItsFile(t *testing.T) {
+	c := newCluster(t, 1)
+	c.fakes.graph.Name = ""
+	c.fakes.start("tm1", 2, c.addresses)
+	c.waitForTaskManagers(1)
+	req := &jobv1.SubmitJobRequest{RequestId: "r", ArtifactSha256: c.upload([]byte("job binary"))}
+	_, err := c.jobs().SubmitJob(t.Context(), req)
+	require.ErrorIs(t, err, grpcerr.ErrInvalid)
+	req.DefaultName = "wordcount"
+	resp, err := c.jobs().SubmitJob(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, "wordcount", c.job(resp.GetJobId()).GetName())
+}
+
 func TestTaskManagerWithoutTheStorageIsRefused(t *testing.T) {
 	c := newCluster(t, 1)
 	tm := c.fakes.start("tm1", 1, c.addresses)

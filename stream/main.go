@@ -23,6 +23,7 @@ const (
 	envPlanOutput  = "WEIR_PLAN_OUTPUT"
 	envParallelism = "WEIR_PARALLELISM"
 	envJobName     = "WEIR_JOB_NAME"
+	envDefaultName = "WEIR_JOB_DEFAULT_NAME" // of a job that sets none; the file's name where it is not given
 	envSocket      = "WEIR_CONTROL_SOCKET"
 	envToken       = "WEIR_TOKEN"
 	envWorkDir     = "WEIR_WORK_DIR"
@@ -106,7 +107,10 @@ func dispatch(ctx context.Context, job func(*Env) error, p host, opts []Option) 
 		}
 		o.logger = slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level}))
 	}
-	plan := PlanOptions{Name: p.getenv(envJobName), DefaultName: strings.TrimSuffix(filepath.Base(p.args[0]), ".exe")}
+	plan := PlanOptions{Name: p.getenv(envJobName), DefaultName: p.getenv(envDefaultName)}
+	if plan.DefaultName == "" {
+		plan.DefaultName = strings.TrimSuffix(filepath.Base(p.args[0]), ".exe")
+	}
 	if text := p.getenv(envParallelism); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {

@@ -66,6 +66,9 @@ func TestPlanMode(t *testing.T) {
 	delete(b.env, "WEIR_JOB_NAME")
 	require.Zero(t, b.run(t))
 	require.Equal(t, "hello", planResult(t, path).GetGraph().GetName(), "the program's name is the default")
+	b.env["WEIR_JOB_DEFAULT_NAME"] = "wordcount"
+	require.Zero(t, b.run(t))
+	require.Equal(t, "wordcount", planResult(t, path).GetGraph().GetName(), "unless the client knows a better one")
 }
 
 func TestPlanModeWritesTheErrorsOfAJob(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/oklog/ulid/v2"
+	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
@@ -62,9 +63,9 @@ func (r *Registry) planOn(ctx context.Context, tm TaskManager, req *clusterv1.Pl
 	if ended == nil {
 		return nil, fmt.Errorf("TaskManager %s: %w", tm.ID, grpcerr.ErrNoTaskManager)
 	}
-	err := r.Send(tm.ID, &clusterv1.SessionResponse{Message: &clusterv1.SessionResponse_PlanJob{PlanJob: &clusterv1.PlanJob{
-		PlanId: id, ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(), Name: req.GetName(),
-	}}})
+	req = proto.CloneOf(req)
+	req.PlanId = id
+	err := r.Send(tm.ID, &clusterv1.SessionResponse{Message: &clusterv1.SessionResponse_PlanJob{PlanJob: req}})
 	if err != nil {
 		return nil, err
 	}

@@ -100,6 +100,7 @@ func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequ
 	defer cancel()
 	result, err := l.Registry.Plan(ctx, &clusterv1.PlanJob{
 		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(), Name: req.GetName(),
+		DefaultName: req.GetDefaultName(),
 	})
 	if err != nil {
 		return nil, err

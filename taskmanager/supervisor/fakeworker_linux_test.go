@@ -61,7 +61,8 @@ func fakePlan(behaviour string) int {
 	case "graph-errors":
 		result.Graph, result.Errors = nil, []string{"operator x: no name"}
 	case "environment":
-		result.Graph.Name = strings.Join(os.Args[2:], "|") + "|p=" + os.Getenv("WEIR_PARALLELISM") + "|secret=" + os.Getenv("WEIR_TM_SECRET")
+		result.Graph.Name = strings.Join(os.Args[2:], "|") + "|p=" + os.Getenv("WEIR_PARALLELISM") + "|secret=" + os.Getenv("WEIR_TM_SECRET") +
+			"|" + os.Getenv("WEIR_JOB_DEFAULT_NAME")
 	case "network":
 		result.Graph.Name = "no network"
 		if l, err := net.Dial("tcp", os.Args[2]); err == nil {

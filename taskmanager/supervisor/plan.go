@@ -57,7 +57,7 @@ func (s *Supervisor) plan(ctx context.Context, m *clusterv1.PlanJob) (*jobv1.Pla
 
 	file := filepath.Join(dir, "plan")
 	out := &output{}
-	env := []string{"WEIR_MODE=plan", "WEIR_PLAN_OUTPUT=" + file, "WEIR_JOB_NAME=" + m.GetName()}
+	env := []string{"WEIR_MODE=plan", "WEIR_PLAN_OUTPUT=" + file, "WEIR_JOB_NAME=" + m.GetName(), "WEIR_JOB_DEFAULT_NAME=" + m.GetDefaultName()}
 	if n := m.GetParallelism(); n > 0 {
 		env = append(env, "WEIR_PARALLELISM="+strconv.FormatUint(uint64(n), 10))
 	}

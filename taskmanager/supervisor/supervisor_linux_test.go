@@ -440,7 +440,7 @@ func TestLogsAreBoundedAndRead(t *testing.T) {
 
 func (f *fixture) plan(t *testing.T, args ...string) *clusterv1.JobPlanned {
 	id := strings.Join(args, " ")
-	f.s.Plan(&clusterv1.PlanJob{PlanId: id, ArtifactSha256: f.artifact, Args: args, Parallelism: 3, Name: "named"})
+	f.s.Plan(&clusterv1.PlanJob{PlanId: id, ArtifactSha256: f.artifact, Args: args, Parallelism: 3, Name: "named", DefaultName: "file"})
 	return await(t, f.reports, func(m *clusterv1.SessionRequest) (*clusterv1.JobPlanned, bool) {
 		return m.GetJobPlanned(), m.GetJobPlanned().GetPlanId() == id && id != ""
 	})
@@ -449,7 +449,7 @@ func (f *fixture) plan(t *testing.T, args ...string) *clusterv1.JobPlanned {
 func TestPlan(t *testing.T) {
 	f := newFixture(t)
 	require.Equal(t, "named", f.plan(t, "good").GetResult().GetGraph().GetName())
-	require.Equal(t, "a|b c|p=3|secret=", f.plan(t, "environment", "a", "b c").GetResult().GetGraph().GetName())
+	require.Equal(t, "a|b c|p=3|secret=|file", f.plan(t, "environment", "a", "b c").GetResult().GetGraph().GetName())
 	require.Equal(t, []string{"operator x: no name"}, f.plan(t, "graph-errors").GetResult().GetErrors())
 	for behaviour, want := range map[string][]string{
 		"not-a-job": {"stream.Main", "usage: something else"},

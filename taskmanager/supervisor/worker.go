@@ -309,11 +309,11 @@ func storage(err error) error {
 // ownVariables are settings of Weir that a job binary must not inherit: a node's, and those that a supervisor sets itself.
 var ownVariables = []string{
 	"WEIR_TM_", "WEIR_JM_", "WEIR_JOBMANAGER=", "WEIR_MODE=", "WEIR_CONTROL_SOCKET=", "WEIR_TOKEN=", "WEIR_WORK_DIR=",
-	"WEIR_PLAN_OUTPUT=", "WEIR_PARALLELISM=", "WEIR_JOB_NAME=", "WEIR_STATE_DIR=",
+	"WEIR_PLAN_OUTPUT=", "WEIR_PARALLELISM=", "WEIR_JOB_NAME=", "WEIR_JOB_DEFAULT_NAME=", "WEIR_STATE_DIR=",
 }
 
 // jobCommand returns a command that runs a job binary in dir with our environment. Its own name is short, since a job without a name
-// is called after it.
+// is called after it where the client has given none.
 func jobCommand(binary, hash string, args []string, dir string, out *output, env ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
 	cmd.Args[0] = "job-" + hash[:8]

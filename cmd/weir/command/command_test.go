@@ -310,6 +310,7 @@ func TestSubmit(t *testing.T) {
 	req.ArtifactSha256 = ""
 	require.Empty(t, cmp.Diff((&jobv1.SubmitJobRequest{
 		RequestId: "r1", Name: "n", Args: []string{"--brokers", "b:1", "-x"}, Parallelism: 4, From: "file:///sp", AllowDroppedState: true,
+		DefaultName: filepath.Base(jobBinary(t)),
 	}).String(), req.String()))
 }
 

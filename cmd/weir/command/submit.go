@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,6 +64,7 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 			return fmt.Errorf("uploading %s: %w", args[0], err)
 		}
 		req.RequestId, req.ArtifactSha256, req.Args = id(), b.hash, args[1:]
+		req.DefaultName = strings.TrimSuffix(filepath.Base(args[0]), ".exe")
 		resp, err := call(ctx, c, req, jobv1.JobServiceClient.SubmitJob)
 		if err != nil {
 			return withRequest(fmt.Errorf("submitting: %w", err), req.GetRequestId())
