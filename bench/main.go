@@ -112,6 +112,8 @@ func median(rs []result) time.Duration {
 
 // handwritten measures the program of bench/handwritten, from its start.
 func (b *bench) handwritten(ctx context.Context, out string) (result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	cmd := exec.CommandContext(ctx, filepath.Join(b.dir, "handwritten"), "--brokers", b.broker.Addr(), "--in", b.in, "--out", out,
 		"--partitions", fmt.Sprint(partitions))
 	cmd.Stderr = os.Stderr
@@ -119,12 +121,17 @@ func (b *bench) handwritten(ctx context.Context, out string) (result, error) {
 	if err := cmd.Start(); err != nil {
 		return result{}, err
 	}
+	exited := make(chan struct{})
+	go func() {
+		cancel(fmt.Errorf("it exited: %w", cmd.Wait()))
+		close(exited)
+	}()
 	defer func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-exited
 	}()
 	if err := b.await(ctx, out); err != nil {
-		return result{}, err
+		return result{}, errors.Join(err, context.Cause(ctx))
 	}
 	used, err := cpu([]int{cmd.Process.Pid})
 	return result{used, time.Since(begin)}, err

@@ -145,9 +145,14 @@ func committed(ctx context.Context, brokers []string, group, topic string, parti
 		return kgo.Offset{}, err
 	}
 	defer client.Close()
-	offsets, err := kadm.NewClient(client).FetchOffsets(ctx, group)
+	admin := kadm.NewClient(client)
+	offsets, err := admin.FetchOffsets(ctx, group)
+	for deadline := time.Now().Add(30 * time.Second); kerr.IsRetriable(err) && time.Now().Before(deadline); {
+		time.Sleep(100 * time.Millisecond)
+		offsets, err = admin.FetchOffsets(ctx, group)
+	}
 	if err != nil {
-		return kgo.Offset{}, err
+		return kgo.Offset{}, fmt.Errorf("fetch the offsets of group %s: %w", group, err)
 	}
 	if o, ok := offsets.Lookup(topic, partition); ok && o.At >= 0 {
 		return kgo.NewOffset().At(o.At), nil
