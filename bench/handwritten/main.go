@@ -42,7 +42,7 @@ func main() {
 // pass copies one partition for ever.
 func pass(ctx context.Context, brokers []string, in, out string, partition int32, interval time.Duration) error {
 	group := out + "-handwritten"
-	start, err := committed(ctx, brokers, group, in, partition)
+	start, topicID, err := position(ctx, brokers, group, in, partition)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func pass(ctx context.Context, brokers []string, in, out string, partition int32
 			client.Produce(ctx, &kgo.Record{Key: r.Key, Value: r.Value, Timestamp: r.Timestamp}, produced)
 		})
 		if begun && time.Since(last) >= interval {
-			if err := commit(ctx, client, id, group, in, partition, next); err != nil {
+			if err := commit(ctx, client, id, group, in, topicID, partition, next); err != nil {
 				return err
 			}
 			begun = false
@@ -108,7 +108,7 @@ func pass(ctx context.Context, brokers []string, in, out string, partition int32
 }
 
 // commit ends the open transaction together with the position in the input.
-func commit(ctx context.Context, client *kgo.Client, id, group, topic string, partition int32, next int64) error {
+func commit(ctx context.Context, client *kgo.Client, id, group, topic string, topicID kadm.TopicID, partition int32, next int64) error {
 	if err := client.Flush(ctx); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func commit(ctx context.Context, client *kgo.Client, id, group, topic string, pa
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.TransactionalID, req.Group, req.ProducerID, req.ProducerEpoch, req.Generation = id, group, pid, epoch, -1
 	t := kmsg.NewTxnOffsetCommitRequestTopic()
-	t.Topic = topic
+	t.Topic, t.TopicID = topic, topicID
 	p := kmsg.NewTxnOffsetCommitRequestTopicPartition()
 	p.Partition, p.Offset = partition, next
 	t.Partitions = append(t.Partitions, p)
@@ -138,24 +138,29 @@ func commit(ctx context.Context, client *kgo.Client, id, group, topic string, pa
 	return client.EndTransaction(ctx, kgo.TryCommit)
 }
 
-// committed returns where the group left off.
-func committed(ctx context.Context, brokers []string, group, topic string, partition int32) (kgo.Offset, error) {
+// position returns where the group left off, and the topic's id, by which brokers since Kafka 4.4 take offsets.
+func position(ctx context.Context, brokers []string, group, topic string, partition int32) (kgo.Offset, kadm.TopicID, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
-		return kgo.Offset{}, err
+		return kgo.Offset{}, kadm.TopicID{}, err
 	}
 	defer client.Close()
 	admin := kadm.NewClient(client)
+	topics, err := admin.ListTopics(ctx, topic)
+	if err != nil {
+		return kgo.Offset{}, kadm.TopicID{}, err
+	}
 	offsets, err := admin.FetchOffsets(ctx, group)
 	for deadline := time.Now().Add(30 * time.Second); kerr.IsRetriable(err) && time.Now().Before(deadline); {
 		time.Sleep(100 * time.Millisecond)
 		offsets, err = admin.FetchOffsets(ctx, group)
 	}
 	if err != nil {
-		return kgo.Offset{}, fmt.Errorf("fetch the offsets of group %s: %w", group, err)
+		return kgo.Offset{}, kadm.TopicID{}, fmt.Errorf("fetch the offsets of group %s: %w", group, err)
 	}
+	start := kgo.NewOffset().AtStart()
 	if o, ok := offsets.Lookup(topic, partition); ok && o.At >= 0 {
-		return kgo.NewOffset().At(o.At), nil
+		start = kgo.NewOffset().At(o.At)
 	}
-	return kgo.NewOffset().AtStart(), nil
+	return start, topics[topic].ID, nil
 }
