@@ -238,7 +238,7 @@ func (j *job) running() {
 		return
 	}
 	j.logger.Info("attempt runs", "attempt", j.att.number, "recovery", time.Duration(j.rec.GetLastRecoveryMs())*time.Millisecond)
-	j.failedAt = time.Time{}
+	j.failedAt, j.takingUp = time.Time{}, false
 	j.enter(phaseRunning, 0)
 	j.beginCheckpoints()
 	j.clean.attemptRuns(j.rec)

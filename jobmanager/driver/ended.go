@@ -27,6 +27,13 @@ func (m *Manager) cleanEnded(rec *raftv1.JobRecord) {
 }
 
 func (m *Manager) cleanEndedOnce(ctx context.Context, rec *raftv1.JobRecord) bool {
+	for _, id := range pinned(rec) { // an export that nobody waits for
+		res, err := m.cfg.Log.Propose(ctx, unpinCommand(rec.GetId(), id))
+		if err != nil {
+			return ctx.Err() != nil
+		}
+		rec = res.Job
+	}
 	prefix := jobPrefix(m.cfg.ClusterID, rec.GetId())
 	needed := make(map[string]bool)
 	for _, cp := range rec.GetCheckpoints() {

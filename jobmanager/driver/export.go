@@ -42,12 +42,25 @@ func (j *job) requestSavepoint(ev savepointRequest) {
 		call.replies = append(call.replies, ev.reply)
 		return
 	}
-	if j.phase != phaseRunning {
+	if j.phase != phaseRunning && !j.takingUp {
 		ev.reply <- savepointReply{err: savepointError("the job is not running: it waits for " + j.waitingFor())}
 		return
 	}
 	j.savepoints[ev.requestID] = &savepointCall{dir: ev.dir, replies: []chan<- savepointReply{ev.reply}}
-	j.coordinate(checkpoint.RequestSavepoint{RequestID: ev.requestID})
+	if j.phase == phaseRunning {
+		j.coordinate(checkpoint.RequestSavepoint{RequestID: ev.requestID})
+	}
+}
+
+// notTakenUp answers the savepoints that wait for the job to run again after a leader change.
+func (j *job) notTakenUp(reason string) {
+	if !j.takingUp {
+		return
+	}
+	j.takingUp = false
+	for id := range j.savepoints {
+		j.answerSavepoint(id, savepointReply{err: savepointError("the job does not come up: " + reason)})
+	}
 }
 
 func recordedError(sp *raftv1.Savepoint) error {
@@ -105,10 +118,14 @@ func (j *job) onExported(ev exported) {
 			j.answerSavepoint(r.requestID, savepointReply{err: savepointError(r.err.Error())})
 			continue
 		}
-		if _, ok := j.propose(recordSavepoint(j.id, sp)); ok {
-			j.logger.Info("savepoint taken", "path", r.path, "checkpoint", ev.effect.Checkpoint)
-			j.answerSavepoint(r.requestID, savepointReply{path: r.path, checkpoint: ev.effect.Checkpoint})
+		if _, ok := j.propose(recordSavepoint(j.id, sp)); !ok {
+			return
 		}
+		if recorded := savepointByRequest(j.rec, r.requestID); recorded != nil {
+			sp = recorded // the first one counts
+		}
+		j.logger.Info("savepoint taken", "path", sp.GetPath(), "checkpoint", sp.GetCheckpoint())
+		j.answerSavepoint(r.requestID, savepointReply{path: sp.GetPath(), checkpoint: sp.GetCheckpoint(), err: recordedError(sp)})
 	}
 }
 
@@ -153,10 +170,34 @@ func (j *job) stopExported(ev exported, r exportResult) {
 }
 
 func (j *job) unpin(id uint64) {
-	_, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_PinCheckpoint{PinCheckpoint: &raftv1.PinCheckpoint{JobId: j.id, Checkpoint: id}}})
-	if ok {
+	if _, ok := j.propose(unpinCommand(j.id, id)); ok {
 		j.clean.request(j.rec)
 	}
+}
+
+// unpinAll lets go of the checkpoints that a former leader was exporting: nobody goes on with that. It returns false when the
+// leadership has ended.
+func (j *job) unpinAll() bool {
+	for _, id := range pinned(j.rec) {
+		if j.unpin(id); j.phase == phaseDone {
+			return false
+		}
+	}
+	return true
+}
+
+func pinned(rec *raftv1.JobRecord) []uint64 {
+	var ids []uint64
+	for _, cp := range rec.GetCheckpoints() {
+		if cp.GetPinned() {
+			ids = append(ids, cp.GetId())
+		}
+	}
+	return ids
+}
+
+func unpinCommand(jobID string, id uint64) *raftv1.Command {
+	return &raftv1.Command{Command: &raftv1.Command_PinCheckpoint{PinCheckpoint: &raftv1.PinCheckpoint{JobId: jobID, Checkpoint: id}}}
 }
 
 // exportTo copies a checkpoint into a directory of its own below dir, so that it depends on nothing else, and returns its URL. A

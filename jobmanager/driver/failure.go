@@ -184,6 +184,7 @@ func (j *job) fail(f failure) {
 	}
 	j.logger.Warn("attempt fails", "attempt", j.att.number, "class", f.class.String(), "task", f.task, "host", f.host, "reason", f.message)
 	j.m.cfg.Metrics.failures.Inc()
+	j.notTakenUp(f.message)
 	j.endCoordinator(f.message)
 	if j.phase != phaseDone {
 		j.stopWorkers(j.afterFailure)

@@ -60,6 +60,9 @@ type job struct {
 
 	stops      []chan<- error // callers waiting for the outcome of the stop
 	savepoints map[string]*savepointCall
+	// takingUp is true from a leader change until the job runs or fails to: a savepoint asked for meanwhile may be the repetition of
+	// one that the former leader was at, and waits.
+	takingUp bool
 
 	// usedID is the newest checkpoint id used, and reservedID the end of the ids that this leadership has reserved; 0 before.
 	usedID, reservedID uint64
@@ -130,6 +133,9 @@ func (j *job) abandon() {
 
 // begin takes the job up where the log left it.
 func (j *job) begin() {
+	if !j.unpinAll() {
+		return
+	}
 	if j.rec.GetAttempt() == 0 {
 		j.proceed()
 		return
@@ -146,7 +152,7 @@ func (j *job) begin() {
 		workers[p.GetTaskmanagerId()] = p.GetIncarnation()
 	}
 	j.undead[j.rec.GetAttempt()] = workers
-	j.failedAt = time.Now()
+	j.failedAt, j.takingUp = time.Now(), true
 	j.enter(phaseGrace, j.m.cfg.RegisterGrace)
 	j.endGraceWhenComplete()
 }
@@ -238,6 +244,9 @@ func (j *job) tick() {
 	now := time.Now()
 	if at := j.warnAt(); !at.IsZero() && !now.Before(at) {
 		j.warned = true
+		if j.phase == phaseSlots {
+			j.notTakenUp(j.waitingFor())
+		}
 		j.logger.Warn("job waits", "for", j.waitingFor(), "since", now.Sub(j.since).Round(time.Second))
 	}
 	if j.att != nil && j.att.coordinator != nil && j.phase == phaseRunning {

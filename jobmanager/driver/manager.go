@@ -43,7 +43,7 @@ func (m *Manager) Start(sessions Sessions) {
 		switch {
 		case !fsm.Terminal(rec.GetState()):
 			m.Add(rec)
-		case len(rec.GetGarbage()) > 0:
+		case len(rec.GetGarbage()) > 0, len(pinned(rec)) > 0:
 			m.cleanEnded(rec)
 		}
 	}

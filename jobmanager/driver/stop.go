@@ -44,8 +44,16 @@ func (j *job) stopFailed(e checkpoint.StopFailed) {
 		return
 	}
 	j.logger.Warn("stop failed, the job goes on", "reason", e.Reason)
-	j.propose(&raftv1.Command{Command: &raftv1.Command_ClearStop{ClearStop: &raftv1.ClearStop{JobId: j.id, Error: e.Reason}}})
-	j.answerStops(savepointError(e.Reason))
+	j.clearStop(e.Reason)
+}
+
+// clearStop ends a stop without success. When the leadership has ended meanwhile the next leader may take the stop up again, so that
+// its callers learn only that nobody knows.
+func (j *job) clearStop(reason string) {
+	_, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_ClearStop{ClearStop: &raftv1.ClearStop{JobId: j.id, Error: reason}}})
+	if ok {
+		j.answerStops(savepointError(reason))
+	}
 }
 
 func (j *job) answerStops(err error) {
