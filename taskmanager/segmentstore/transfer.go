@@ -85,7 +85,10 @@ func (s *Store) fetchShared(ctx context.Context, key, name string, want content)
 	defer s.running.Done()
 	flight := fmt.Sprintf("%s/%d/%08x", key, want.size, want.crc)
 	done := s.flights.DoChan(flight, func() (any, error) {
-		s.running.Add(1) // begun inside a caller's own count, so Close cannot have passed its Wait
+		// A count of its own: every caller may be gone before this runs, and Close with them.
+		if err := s.begin(); err != nil {
+			return nil, err
+		}
 		defer s.running.Done()
 		return s.fetch(s.life, key, name, want)
 	})
