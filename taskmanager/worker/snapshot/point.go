@@ -1,9 +1,11 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -161,7 +163,7 @@ func (p *Point) Operator(uid string, subtask, parallelism int) (restored []*snap
 		}
 		return []*snapshotv1.OperatorSnapshot{s}, s.GetCommittables()
 	}
-	for _, from := range sortedKeys(f.snapshots) {
+	for _, from := range slices.Sorted(maps.Keys(f.snapshots)) {
 		s := f.snapshots[from]
 		if from%parallelism == subtask {
 			restored = append(restored, s)
@@ -171,7 +173,7 @@ func (p *Point) Operator(uid string, subtask, parallelism int) (restored []*snap
 		restored = append(restored, withoutUnkeyed(s))
 	}
 	slices.SortStableFunc(committables, func(a, b *snapshotv1.Committable) int {
-		return int(int64(a.GetCheckpoint()) - int64(b.GetCheckpoint()))
+		return cmp.Compare(a.GetCheckpoint(), b.GetCheckpoint())
 	})
 	return restored, committables
 }
@@ -189,13 +191,4 @@ func withoutUnkeyed(s *snapshotv1.OperatorSnapshot) *snapshotv1.OperatorSnapshot
 		c.OperatorStates = append(c.OperatorStates, kept)
 	}
 	return c
-}
-
-func sortedKeys(m map[int]*snapshotv1.OperatorSnapshot) []int {
-	keys := make([]int, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
