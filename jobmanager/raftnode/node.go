@@ -224,16 +224,16 @@ func (n *Node) Address() string { return n.stream.advertise.String() }
 // Shutdown stops the member, for at most as long as ctx lasts. It is safe to call it again.
 func (n *Node) Shutdown(ctx context.Context) error {
 	n.stop.Do(func() {
-		finished := make(chan struct{})
+		finished := make(chan error, 1) // whether or not anybody still waits
 		go func() {
-			defer close(finished)
-			n.stopped = n.raft.Shutdown().Error()
+			err := n.raft.Shutdown().Error()
 			close(n.done)
 			n.wg.Wait()
 			n.closeFiles()
+			finished <- err
 		}()
 		select {
-		case <-finished:
+		case n.stopped = <-finished:
 		case <-ctx.Done():
 			n.stopped = fmt.Errorf("raft did not stop in time: %w", ctx.Err())
 		}

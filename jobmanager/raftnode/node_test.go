@@ -173,6 +173,17 @@ func TestSecondProcessIsToldThatTheDirectoryIsInUse(t *testing.T) {
 	require.Less(t, time.Since(began), 5*time.Second)
 }
 
+func TestShutdownThatRunsOutOfTimeGoesOnByItself(t *testing.T) {
+	cfg := raftnode.Config{ID: "jm1", Dir: t.TempDir(), Listen: "127.0.0.1:0"}
+	n, err := raftnode.Open(cfg, &counter{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, n.Shutdown(ctx), context.Canceled)
+	require.ErrorIs(t, n.Shutdown(t.Context()), context.Canceled, "the first answer stands")
+	open(t, cfg) // waits for the directory to be free
+}
+
 func TestAnotherMemberTakesOverWithEverythingCommitted(t *testing.T) {
 	cfgs := configs(t)
 	nodes := []*testNode{open(t, cfgs[0]), open(t, cfgs[1]), open(t, cfgs[2])}
