@@ -2,6 +2,8 @@ package kafkasink
 
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/weir-stream/weir/internal/kafkaconn"
 )
 
 // verdict is what an answer proves about a transaction.
@@ -43,6 +45,18 @@ func judge(code error) verdict {
 		return verdictRefused
 	}
 	return verdictRetry
+}
+
+// confirm says what an answer that means a loss comes to after a look at the markers: a loss stops the job for good, so it is told
+// only when they do not contradict it. Where they cannot be had, because they are deleted or we may not read them, the answer stands.
+func confirm(proof verdict, err error) verdict {
+	switch {
+	case err != nil && kafkaconn.Refused(err) == nil:
+		return verdictRetry
+	case err == nil && (proof == verdictCommitted || proof == verdictRetry):
+		return proof
+	}
+	return verdictLost
 }
 
 // marker is the first control record after a transaction's last record in one partition.

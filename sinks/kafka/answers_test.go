@@ -63,6 +63,26 @@ func TestConclude(t *testing.T) {
 	}
 }
 
+func TestALossIsToldOnlyWhenNothingContradictsIt(t *testing.T) {
+	for _, test := range []struct {
+		situation string
+		proof     verdict
+		err       error
+		want      verdict
+	}{
+		{"an abort marker", verdictLost, nil, verdictLost},
+		{"a commit marker", verdictCommitted, nil, verdictCommitted},
+		{"no marker yet", verdictRetry, nil, verdictRetry},
+		{"markers gone through retention", verdictAsk, nil, verdictLost},
+		{"the partition's leader is away", 0, kerr.NotLeaderForPartition, verdictRetry},
+		{"no right to read", 0, kerr.TopicAuthorizationFailed, verdictLost},
+	} {
+		t.Run(test.situation, func(t *testing.T) {
+			require.Equal(t, test.want.String(), confirm(test.proof, test.err).String())
+		})
+	}
+}
+
 func TestMarkerOfATransaction(t *testing.T) {
 	id := Identity{ProducerID: 7, ProducerEpoch: 3}
 	require.True(t, endsTransaction(id, 7, 3), "EndTxn up to version 4 leaves the epoch")

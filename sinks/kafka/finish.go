@@ -35,10 +35,14 @@ func (c *cluster) finish(ctx context.Context, p *prepared) error {
 	case verdictLost:
 		// The markers have the last word: the answer is the same when the transaction was committed with the other version.
 		proof, err := c.prove(ctx, p)
-		if err == nil && proof == verdictCommitted {
+		switch confirm(proof, err) {
+		case verdictCommitted:
 			return nil
+		case verdictLost:
+			return lost(p, "the broker answers "+answer.Error())
+		case verdictRetry, verdictAsk, verdictRefused:
 		}
-		return lost(p, "the broker answers "+answer.Error())
+		return fmt.Errorf("look for the outcome of transaction %s: %w: %w", p.ID, sinks.ErrRetriable, errors.Join(answer, err))
 	case verdictAsk:
 		return c.settle(ctx, p, answer)
 	case verdictRetry:
