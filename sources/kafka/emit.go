@@ -73,7 +73,11 @@ func (r *reader[T]) emit(s *split, rec *kgo.Record, out sources.Output[T]) error
 	if err != nil {
 		return r.malformed(rec, err)
 	}
-	return out.Collect(s.number, v, timestamp)
+	if err := out.Collect(s.number, v, timestamp); err != nil {
+		// The coordinates are those of the record at hand; an asynchronous failure may be about an earlier one.
+		return fmt.Errorf("while handling record %s/%d at offset %d: %w", rec.Topic, rec.Partition, rec.Offset, err)
+	}
+	return nil
 }
 
 // malformed follows the chosen policy for a record that decode refuses.

@@ -201,7 +201,7 @@ func TestRecordThatDoesNotFit(t *testing.T) {
 		id := c.Submit([]string{"--detach"}, "--shape", "pass", "--in", in, "--out", out, "--max-restarts", "1")
 		v := c.WaitState(id, "FAILED", 60*time.Second)
 		last := v.Failures[len(v.Failures)-1].Message
-		for _, part := range []string{out, "giant", "31458"} {
+		for _, part := range []string{in + "/0 at offset 1000", out, "giant", "31458"} {
 			require.Contains(t, last, part)
 		}
 		seen := map[string]int{}
