@@ -42,6 +42,9 @@ type Config struct {
 	PrepareWarning time.Duration
 	PrepareTimeout time.Duration
 	SettleBudget   time.Duration
+	// ArtifactAge is how long a job binary that no job needs stays on storage; default 1 h. ArtifactEvery is how often they are looked
+	// through; default a sixth of that.
+	ArtifactAge, ArtifactEvery time.Duration
 
 	Metrics *Metrics
 	Logger  *slog.Logger

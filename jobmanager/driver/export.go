@@ -141,8 +141,7 @@ func (j *job) stopExported(ev exported, r exportResult) {
 	current := j.att != nil && j.att.number == ev.attempt && j.phase == phaseRunning
 	if r.err != nil {
 		j.logger.Warn("savepoint of the stop failed, the job goes on", "error", r.err)
-		j.propose(&raftv1.Command{Command: &raftv1.Command_ClearStop{ClearStop: &raftv1.ClearStop{JobId: j.id, Error: r.err.Error()}}})
-		j.answerStops(savepointError(r.err.Error()))
+		j.clearStop(r.err.Error())
 		if current {
 			j.coordinate(checkpoint.StopCancelled{})
 		}

@@ -17,8 +17,11 @@ type Manager struct {
 	cfg      Config
 	sessions Sessions
 	slots    *slots
-	ctx      context.Context //nolint:containedctx // of the leadership, which bounds every driver
-	cancel   context.CancelFunc
+
+	artifacts artifacts
+
+	ctx    context.Context //nolint:containedctx // of the leadership, which bounds every driver
+	cancel context.CancelFunc
 
 	mu     sync.Mutex
 	jobs   map[string]*job
@@ -30,7 +33,13 @@ var _ registry.Handler = (*Manager)(nil)
 
 // New returns a manager that does nothing before Start. Its drivers live as long as ctx.
 func New(ctx context.Context, cfg Config) *Manager {
-	m := &Manager{cfg: cfg, jobs: make(map[string]*job)}
+	if cfg.ArtifactAge == 0 {
+		cfg.ArtifactAge = artifactAge
+	}
+	if cfg.ArtifactEvery == 0 {
+		cfg.ArtifactEvery = cfg.ArtifactAge / artifactRounds
+	}
+	m := &Manager{cfg: cfg, jobs: make(map[string]*job), artifacts: artifacts{used: make(map[string]time.Time)}}
 	m.ctx, m.cancel = context.WithCancel(ctx)
 	return m
 }
@@ -39,6 +48,7 @@ func New(ctx context.Context, cfg Config) *Manager {
 func (m *Manager) Start(sessions Sessions) {
 	m.sessions = sessions
 	m.slots = newSlots(sessions)
+	m.goDo(m.cleanArtifacts)
 	for _, rec := range m.cfg.Log.View().Jobs() {
 		switch {
 		case !fsm.Terminal(rec.GetState()):

@@ -92,7 +92,7 @@ func (s *slots) totals() (free, total int) {
 	return free, total
 }
 
-// freeOf returns the free slots of each connected TaskManager.
+// free returns the free slots of each connected TaskManager.
 func (s *slots) free() []scheduler.TaskManager {
 	used := make(map[string]int)
 	for _, placements := range s.held {

@@ -12,6 +12,7 @@ import (
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/jobmanager/driver"
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
@@ -19,8 +20,6 @@ import (
 const maxArtifact = 2 << 30
 
 var sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
-func artifactName(clusterID, sha string) string { return clusterID + "/artifacts/" + sha }
 
 // UploadArtifact implements jobv1.JobServiceServer. The binary becomes visible only when all of it is there and has its hash.
 func (s *Services) UploadArtifact(stream jobv1.JobService_UploadArtifactServer) error {
@@ -39,7 +38,8 @@ func (s *Services) UploadArtifact(stream jobv1.JobService_UploadArtifactServer) 
 	case first.GetSize() > maxArtifact:
 		return fmt.Errorf("%w: the job binary has %d bytes, at most %d are allowed; strip it (-ldflags='-s -w')", grpcerr.ErrInvalid, first.GetSize(), int64(maxArtifact))
 	}
-	name := artifactName(l.ClusterID, sha)
+	l.Jobs.UseArtifact(sha)
+	name := driver.ArtifactName(l.ClusterID, sha)
 	there, err := s.exists(stream.Context(), name)
 	if err != nil {
 		return err

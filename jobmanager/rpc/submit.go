@@ -89,7 +89,8 @@ func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequ
 	if !sha256Pattern.MatchString(req.GetArtifactSha256()) {
 		return nil, invalid("the job binary is named by its SHA-256 in lower-case hex, not %q", req.GetArtifactSha256())
 	}
-	there, err := s.exists(ctx, artifactName(l.ClusterID, req.GetArtifactSha256()))
+	l.Jobs.UseArtifact(req.GetArtifactSha256())
+	there, err := s.exists(ctx, driver.ArtifactName(l.ClusterID, req.GetArtifactSha256()))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,35 @@
+package driver_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/jobmanager/raftnode"
+)
+
+func TestAStopThatFailsAsTheLeadershipEndsHasAnUnknownOutcome(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	f.set(func() {
+		f.log.lose = func(cmd *raftv1.Command) (lost, applied bool) { return cmd.GetClearStop() != nil, false }
+		f.log.barrier = func(context.Context) error { return raftnode.ErrNotLeader }
+	})
+	answer := make(chan error, 1)
+	go func() { answer <- f.manager.Stop(t.Context(), jobID, "stop", "") }()
+	f.waitFor("trigger 2")
+	f.event(1, &workerv1.Event{Event: &workerv1.Event_CheckpointDeclined{CheckpointDeclined: &workerv1.CheckpointDeclined{
+		Checkpoint: 2, Vertex: "v", Reason: "storage is full",
+	}}})
+	select {
+	case err := <-answer:
+		require.ErrorIs(t, err, grpcerr.ErrUnknownOutcome, "the next leader may take the stop up again")
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "the stop is not answered")
+	}
+}
