@@ -70,6 +70,11 @@ func (s *Services) AddMember(ctx context.Context, req *clusterv1.AddMemberReques
 	if _, port, err := net.SplitHostPort(req.GetRaftAddress()); err != nil || port == "0" || req.GetId() == "" {
 		return nil, invalid("a member is added by its id and its Raft address host:port, not %q and %q", req.GetId(), req.GetRaftAddress())
 	}
+	// A member that is not there would count for the majority at once.
+	if _, err := raftnode.Introduce(req.GetId(), req.GetRaftAddress()); err != nil {
+		return nil, invalid("JobManager %s does not answer at %s; start it first, with all members and itself in its list: %v",
+			req.GetId(), req.GetRaftAddress(), err)
+	}
 	if err := s.cluster.Members().Add(ctx, req.GetId(), req.GetRaftAddress()); err != nil {
 		return nil, mapped(err)
 	}
