@@ -26,6 +26,7 @@ func (a *app) submit() *cobra.Command {
 
 The command returns with the job's id once the first attempt is prepared: placed, restored, and its brokers checked.
 When there are not enough slots for that within 30 s it returns all the same; the job starts as soon as there are.
+A job that sets no name is called after the file BINARY.
 References like ${env:NAME} and ${file:PATH} in arguments are resolved on the TaskManagers and stored nowhere.`,
 		Example: `  weir submit ./job -- --brokers localhost:9092
   weir submit ./job -p 4 --name totals --from file:///srv/weir/savepoints/1 -- '--password=${env:KAFKA_PASSWORD}'`,
