@@ -8,6 +8,8 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
@@ -30,12 +32,21 @@ func getJob(ctx context.Context, c *client.Client, job string) (*jobv1.Job, erro
 	return resp.GetJob(), err
 }
 
-// await looks at a job until done says so.
+// await looks at a job until done says so. With an error, which is ctx's own when ctx ends, it returns what it saw last, nil for
+// nothing.
 func (a *app) await(ctx context.Context, c *client.Client, job string, done func(*jobv1.Job) bool) (*jobv1.Job, error) {
+	var last *jobv1.Job
 	for {
 		j, err := getJob(ctx, c, job)
-		if err != nil {
-			return nil, err
+		switch {
+		case err == nil:
+			last = j
+		case ctx.Err() != nil:
+			return last, ctx.Err()
+		case status.Code(err) == codes.DeadlineExceeded: // the member's clock was a little ahead of ours
+			return last, context.DeadlineExceeded
+		default:
+			return last, err
 		}
 		if done(j) {
 			return j, nil
