@@ -94,6 +94,7 @@ func lines(err error) []string {
 }
 
 func dispatch(ctx context.Context, job func(*Env) error, p host, opts []Option) error {
+	job = withFlags(job)
 	var o options
 	for _, opt := range opts {
 		opt(&o)
