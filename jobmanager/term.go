@@ -172,7 +172,7 @@ func (s *Server) learnMembers(ctx context.Context) {
 			if srv.ID == s.cfg.ID || ctx.Err() != nil {
 				continue
 			}
-			said, err := raftnode.Introduce(srv.ID, srv.Address)
+			said, err := raftnode.Introduce(ctx, srv.ID, srv.Address)
 			if err != nil || said.ServiceAddress == "" {
 				continue
 			}

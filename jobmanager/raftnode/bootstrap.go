@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -53,7 +54,7 @@ func (n *Node) otherMembersEmpty() error {
 		if m.ID == n.cfg.ID {
 			continue
 		}
-		a, err := enquire(m.Address)
+		a, err := enquire(context.Background(), m.Address)
 		switch {
 		case err != nil:
 			return fmt.Errorf("member %s at %s does not answer; all members of the list must be up once", m.ID, m.Address)

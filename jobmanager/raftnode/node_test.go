@@ -213,11 +213,23 @@ func TestAnotherMemberTakesOverWithEverythingCommitted(t *testing.T) {
 	servers, err := next.Servers()
 	require.NoError(t, err)
 	require.Len(t, servers, 3)
-	said, err := raftnode.Introduce(back.cfg.ID, back.Address())
+	said, err := raftnode.Introduce(t.Context(), back.cfg.ID, back.Address())
 	require.NoError(t, err)
 	require.Equal(t, raftnode.Introduction{ServiceAddress: "service-of-" + back.cfg.ID, Level: 7}, said)
-	_, err = raftnode.Introduce("someone", back.Address())
+	_, err = raftnode.Introduce(t.Context(), "someone", back.Address())
 	require.ErrorContains(t, err, back.cfg.ID)
+}
+
+func TestIntroductionEndsWithItsCaller(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	require.NoError(t, err)
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err = raftnode.Introduce(ctx, "jm1", l.Addr().String())
+	require.Error(t, err)
+	require.Less(t, time.Since(began), time.Second)
 }
 
 func TestEmptyMembersDoNotBootstrapAroundOneWithState(t *testing.T) {

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -142,11 +143,12 @@ func (s *streamLayer) wait() { s.wg.Wait() }
 
 // Dial implements raft.StreamLayer.
 func (s *streamLayer) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	return dialKind(string(to), kindRaft, timeout)
+	return dialKind(context.Background(), string(to), kindRaft, timeout)
 }
 
-func dialKind(to string, kind byte, timeout time.Duration) (net.Conn, error) {
-	c, err := net.DialTimeout("tcp", to, timeout)
+func dialKind(ctx context.Context, to string, kind byte, timeout time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: timeout}
+	c, err := d.DialContext(ctx, "tcp", to)
 	if err != nil {
 		return nil, err
 	}
@@ -159,14 +161,16 @@ func dialKind(to string, kind byte, timeout time.Duration) (net.Conn, error) {
 	return c, nil
 }
 
-// enquire asks the member at an address whether it has state.
-func enquire(to string) (enquiryAnswer, error) {
+// enquire asks the member at an address about itself.
+func enquire(ctx context.Context, to string) (enquiryAnswer, error) {
 	var a enquiryAnswer
-	c, err := dialKind(to, kindEnquiry, enquiryTimeout)
+	c, err := dialKind(ctx, to, kindEnquiry, enquiryTimeout)
 	if err != nil {
 		return a, err
 	}
 	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
 	_ = c.SetReadDeadline(time.Now().Add(enquiryTimeout))
 	if err := json.NewDecoder(io.LimitReader(c, maxEnquiryBytes)).Decode(&a); err != nil {
 		return a, fmt.Errorf("answer of %s: %w", to, err)
@@ -182,8 +186,8 @@ type Introduction struct {
 }
 
 // Introduce asks the member with this id, within a few seconds, who it is. An error means that it is not reached at the address.
-func Introduce(id, at string) (Introduction, error) {
-	a, err := enquire(at)
+func Introduce(ctx context.Context, id, at string) (Introduction, error) {
+	a, err := enquire(ctx, at)
 	switch {
 	case err != nil:
 		return Introduction{}, err

@@ -21,7 +21,7 @@ func (s *Services) GetInfo(context.Context, *clusterv1.GetInfoRequest) (*cluster
 }
 
 // ListMembers implements clusterv1.MembershipServiceServer.
-func (s *Services) ListMembers(context.Context, *clusterv1.ListMembersRequest) (*clusterv1.ListMembersResponse, error) {
+func (s *Services) ListMembers(ctx context.Context, _ *clusterv1.ListMembersRequest) (*clusterv1.ListMembersResponse, error) {
 	l, err := s.cluster.Leader()
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (s *Services) ListMembers(context.Context, *clusterv1.ListMembersRequest) (
 			continue
 		}
 		wg.Go(func() {
-			said, err := raftnode.Introduce(srv.ID, srv.Address)
+			said, err := raftnode.Introduce(ctx, srv.ID, srv.Address)
 			m.Reachable = err == nil
 			if said.ServiceAddress != "" {
 				m.Address, m.Level = said.ServiceAddress, said.Level
@@ -71,7 +71,7 @@ func (s *Services) AddMember(ctx context.Context, req *clusterv1.AddMemberReques
 		return nil, invalid("a member is added by its id and its Raft address host:port, not %q and %q", req.GetId(), req.GetRaftAddress())
 	}
 	// A member that is not there would count for the majority at once.
-	if _, err := raftnode.Introduce(req.GetId(), req.GetRaftAddress()); err != nil {
+	if _, err := raftnode.Introduce(ctx, req.GetId(), req.GetRaftAddress()); err != nil {
 		return nil, invalid("JobManager %s does not answer at %s; start it first, with all members and itself in its list: %v",
 			req.GetId(), req.GetRaftAddress(), err)
 	}
