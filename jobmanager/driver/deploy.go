@@ -46,14 +46,9 @@ func (j *job) stoppedWhenComplete() {
 	if j.phase != phaseStopping {
 		return
 	}
-	for _, workers := range j.undead {
-		for tm, incarnation := range workers {
-			if known, ok := j.tms[tm]; ok && known.Connected && known.Incarnation == incarnation {
-				return
-			}
-		}
+	if len(j.awaited()) == 0 {
+		j.stopped()
 	}
-	j.stopped()
 }
 
 func (j *job) stopped() {
@@ -65,11 +60,14 @@ func (j *job) stopped() {
 	after()
 }
 
-func (j *job) undeadNames() []string {
+// awaited names the workers of which a TaskManager can still report the end.
+func (j *job) awaited() []string {
 	var names []string
 	for attempt, workers := range j.undead {
-		for tm := range workers {
-			names = append(names, fmt.Sprintf("%s (attempt %d)", tm, attempt))
+		for tm, incarnation := range workers {
+			if known, ok := j.tms[tm]; ok && known.Connected && known.Incarnation == incarnation {
+				names = append(names, fmt.Sprintf("%s (attempt %d)", tm, attempt))
+			}
 		}
 	}
 	slices.Sort(names)
@@ -251,7 +249,7 @@ func (j *job) waitingFor() string {
 	case phaseGrace:
 		return "TaskManagers to register with the new leader"
 	case phaseStopping:
-		return "workers to stop: " + strings.Join(j.undeadNames(), ", ")
+		return "workers to stop: " + strings.Join(j.awaited(), ", ")
 	case phaseBackoff:
 		if !j.deadline.IsZero() {
 			return fmt.Sprintf("the next attempt, in %s", time.Until(j.deadline).Round(100*time.Millisecond))

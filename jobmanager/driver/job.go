@@ -263,14 +263,14 @@ func (j *job) tick() {
 	case phaseGrace:
 		j.stopWorkers(j.proceed)
 	case phaseStopping:
-		j.logger.Warn("workers did not report their end in time", "workers", j.undeadNames())
+		j.logger.Warn("workers did not report their end in time", "workers", j.awaited())
 		j.stopped()
 	case phaseBackoff:
 		j.proceed()
 	case phasePreparing, phaseStarting:
 		j.fail(failure{class: restartClass, message: "deployment timed out: " + j.waitingFor()})
 	case phaseClosing:
-		j.logger.Warn("workers did not close in time", "workers", j.undeadNames())
+		j.logger.Warn("workers did not close in time", "workers", j.awaited())
 		j.stopWorkers(j.proceed)
 	}
 }
