@@ -10,7 +10,8 @@
 // record that comes after its window fired, but within the allowed lateness, makes the window fire again at once for its key; a
 // later one is counted as late and dropped.
 //
-// In processing time the clock takes the place of the watermark and of timestamps. At the end of input all windows fire.
+// In processing time the clock takes the place of the watermark and of timestamps, and how far it had come is part of the snapshot. At
+// the end of input all windows fire.
 //
 // The assigners and the trigger are pure; the instance joins them with the state.
 package windowing

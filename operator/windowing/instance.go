@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-stream/weir/codec"
+	"github.com/weir-stream/weir/internal/keygroup"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/operator/internal/keyed"
 	"github.com/weir-stream/weir/statebackend"
@@ -66,7 +67,9 @@ type instance[K comparable, T, A, R any] struct {
 	next      int64 // when the trigger has something to do next
 	pane      Span  // of the last record, with its verdict as of now
 	verdict   verdict
-	fresh     bool // pane and verdict are up to date
+	fresh     bool   // pane and verdict are up to date
+	fired     fired  // as restored; in processing time only
+	scratch   []byte // a key's encoding
 
 	emit   func(R) error
 	emitAt int64
@@ -83,7 +86,11 @@ func (w *instance[K, T, A, R]) Open(ctx context.Context, rt *operator.Runtime) e
 	w.watermark = keyed.Watermark(rt.Restored)
 	w.trigger = trigger{windows: w.cfg.Windows, lateness: w.cfg.Lateness.Milliseconds(), now: w.watermark}
 	if w.cfg.ProcessingTime {
-		w.trigger.lateness, w.trigger.now = 0, operator.MinWatermark
+		var err error
+		if w.fired, err = restoreFired(rt.Restored, rt.KeyGroups); err != nil {
+			return operator.Fatal(err)
+		}
+		w.trigger.lateness, w.trigger.now = 0, w.fired.least
 	}
 	w.backend = statebackend.New(keyed.Config(rt), w.cfg.KeyCodec)
 	w.panes = statebackend.NewPanes(w.backend, stateName(w.cfg.Windows), w.cfg.AccCodec)
@@ -182,14 +189,26 @@ func (w *instance[K, T, A, R]) fire(s Span, panes []int64) error {
 }
 
 func (w *instance[K, T, A, R]) result(key K, s Span, acc A) error {
+	if w.cfg.ProcessingTime && s.Last() <= w.fired.most && s.Last() <= w.fired.until(w.groupOf(key)) {
+		return nil // by a former subtask that had come further than others
+	}
 	w.emitAt = s.Last()
 	return w.cfg.Function.Emit(key, s, acc, w.emit)
+}
+
+func (w *instance[K, T, A, R]) groupOf(key K) int {
+	w.scratch = w.cfg.KeyCodec.Append(w.scratch[:0], key)
+	return keygroup.Of(w.scratch, w.rt.MaxParallelism)
 }
 
 // Snapshot implements operator.Instance.
 func (w *instance[K, T, A, R]) Snapshot(_ context.Context, b operator.Barrier) (operator.Finish, error) {
 	w.rt.Stats.StateBytes.Store(w.backend.Bytes())
-	return keyed.Finish(keyed.Snapshot(w.rt.Operator.UID, w.watermark), w.backend.Freeze(b.Checkpoint, b.Full)), nil
+	s := keyed.Snapshot(w.rt.Operator.UID, w.watermark)
+	if w.cfg.ProcessingTime {
+		s.OperatorStates = saveFired(w.trigger.now)
+	}
+	return keyed.Finish(s, w.backend.Freeze(b.Checkpoint, b.Full)), nil
 }
 
 // CheckpointCompleted implements operator.CheckpointListener.

@@ -54,8 +54,8 @@ func (w *processingTime[K, T, A, R]) Input() any { return operator.Collector[T](
 // Collect implements operator.Collector. A clock that is set back does not reopen a window.
 func (w *processingTime[K, T, A, R]) Collect(v T, _ int64) error {
 	now := w.rt.Clock.Now().UnixMilli()
-	if now <= w.trigger.now {
-		now = w.trigger.now + 1
+	if reached := max(w.trigger.now, w.fired.most); now <= reached {
+		now = reached + 1
 	}
 	return w.add(v, now)
 }

@@ -161,6 +161,23 @@ func TestProcessingTimeWindows(t *testing.T) {
 	require.Equal(t, []string{"70 a[4]"}, take(p), "the end of input does not wait for the clock")
 }
 
+func TestNothingFiresTwiceInProcessingTime(t *testing.T) {
+	inProcessingTime := func(w *stream.Windowed[string, click]) { w.InProcessingTime() }
+	p := newPipe(t, inProcessingTime, window.Sliding(10*time.Second, 5*time.Second), streamtest.At(sec(3)), streamtest.Parallelism(2))
+	require.NoError(t, p.Push(click{"a", 1}))
+	require.NoError(t, p.AdvanceTime(4*time.Second))
+	require.NoError(t, p.Push(click{"a", 2}))
+	require.NoError(t, p.AdvanceTime(3*time.Second))
+	require.Equal(t, []string{"-5 a[1]", "0 a[1 2]"}, take(p))
+	cp, err := p.Checkpoint()
+	require.NoError(t, err)
+	for _, parallelism := range []int{2, 1, 5} {
+		require.NoError(t, p.Restore(cp, streamtest.Parallelism(parallelism)))
+		require.NoError(t, p.AdvanceTime(5*time.Second))
+		require.Equal(t, []string{"5 a[2]"}, take(p), "the pane is in a window that has fired, too")
+	}
+}
+
 func TestDailyWindowsInAJob(t *testing.T) {
 	newYork, err := time.LoadLocation("America/New_York")
 	require.NoError(t, err)
