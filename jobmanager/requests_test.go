@@ -29,64 +29,77 @@ func TestRefusalsNameTheThingAndTheWayOut(t *testing.T) {
 	}{
 		"unknown job": {
 			func() error { _, err := jobs.GetJob(ctx, &jobv1.GetJobRequest{Job: "nope"}); return err },
-			grpcerr.ErrJobNotFound, []string{`"nope"`, "weir list --all"},
+			grpcerr.ErrJobNotFound,
+			[]string{`"nope"`, "weir list --all"},
 		},
 		"checkpoints of an unknown job": {
 			func() error {
 				_, err := jobs.ListCheckpoints(ctx, &jobv1.ListCheckpointsRequest{Job: "nope"})
 				return err
 			},
-			grpcerr.ErrJobNotFound, []string{`"nope"`},
+			grpcerr.ErrJobNotFound,
+			[]string{`"nope"`},
 		},
 		"cancel without a request id": {
 			func() error { _, err := jobs.CancelJob(ctx, &jobv1.CancelJobRequest{Job: id}); return err },
-			grpcerr.ErrInvalid, []string{"request id"},
+			grpcerr.ErrInvalid,
+			[]string{"request id"},
 		},
 		"stop without a request id": {
 			func() error { _, err := jobs.StopJob(ctx, &jobv1.StopJobRequest{Job: id}); return err },
-			grpcerr.ErrInvalid, []string{"request id"},
+			grpcerr.ErrInvalid,
+			[]string{"request id"},
 		},
 		"savepoint without a request id": {
 			func() error {
 				_, err := jobs.CreateSavepoint(ctx, &jobv1.CreateSavepointRequest{Job: id})
 				return err
 			},
-			grpcerr.ErrInvalid, []string{"request id"},
+			grpcerr.ErrInvalid,
+			[]string{"request id"},
 		},
 		"savepoint to an unknown kind of storage": {
 			func() error {
 				_, err := jobs.CreateSavepoint(ctx, &jobv1.CreateSavepointRequest{RequestId: "r", Job: id, Dir: "ftp://x/y"})
 				return err
 			},
-			grpcerr.ErrInvalid, []string{"savepoint directory", "ftp", "file"},
+			grpcerr.ErrInvalid,
+			[]string{"savepoint directory", "ftp", "file"},
 		},
 		"submit without a request id": {
 			submit(func(r *jobv1.SubmitJobRequest) { r.RequestId = "" }),
-			grpcerr.ErrInvalid, []string{"request id"},
+			grpcerr.ErrInvalid,
+			[]string{"request id"},
 		},
 		"submit without a binary": {
 			submit(func(r *jobv1.SubmitJobRequest) { r.ArtifactSha256 = "" }),
-			grpcerr.ErrInvalid, []string{"SHA-256", `""`},
+			grpcerr.ErrInvalid,
+			[]string{"SHA-256", `""`},
 		},
 		"submit of a binary that was never uploaded": {
 			submit(func(r *jobv1.SubmitJobRequest) { r.ArtifactSha256 = "00" + sha[2:] }),
-			grpcerr.ErrArtifactNotFound, []string{"upload 00" + sha[2:]},
+			grpcerr.ErrArtifactNotFound,
+			[]string{"upload 00" + sha[2:]},
 		},
 		"submit under the name of a live job": {
 			submit(func(r *jobv1.SubmitJobRequest) { r.Name = "totals" }),
-			grpcerr.ErrNameTaken, []string{`"totals"`, id, "choose another name or cancel that one"},
+			grpcerr.ErrNameTaken,
+			[]string{`"totals"`, id, "choose another name or cancel that one"},
 		},
 		"submit from a job that has not ended": {
 			submit(func(r *jobv1.SubmitJobRequest) { r.From = "totals@last" }),
-			grpcerr.ErrInvalid, []string{"totals", id, "has not ended", "take a savepoint"},
+			grpcerr.ErrInvalid,
+			[]string{"totals", id, "has not ended", "take a savepoint"},
 		},
 		"submit from something that is neither": {
 			submit(func(r *jobv1.SubmitJobRequest) { r.From = "totals" }),
-			grpcerr.ErrInvalid, []string{`"totals"`, "URL of a savepoint", "JOB@CHECKPOINT"},
+			grpcerr.ErrInvalid,
+			[]string{`"totals"`, "URL of a savepoint", "JOB@CHECKPOINT"},
 		},
 		"submit from a savepoint that is not there": {
 			submit(func(r *jobv1.SubmitJobRequest) { r.From = "file://" + t.TempDir() + "/sp" }),
-			grpcerr.ErrInvalid, []string{"no savepoint at"},
+			grpcerr.ErrInvalid,
+			[]string{"no savepoint at"},
 		},
 	} {
 		err := tc.call()

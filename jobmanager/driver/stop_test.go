@@ -17,7 +17,9 @@ func TestAStopThatFailsAsTheLeadershipEndsHasAnUnknownOutcome(t *testing.T) {
 	f := newFixture(t)
 	f.run()
 	f.set(func() {
-		f.log.lose = func(cmd *raftv1.Command) (lost, applied bool) { return cmd.GetClearStop() != nil, cmd.GetClearStop() == nil }
+		f.log.lose = func(cmd *raftv1.Command) (lost, applied bool) {
+			return cmd.GetClearStop() != nil, cmd.GetClearStop() == nil
+		}
 		f.log.barrier = func(context.Context) error { return raftnode.ErrNotLeader }
 	})
 	answer := make(chan error, 1)

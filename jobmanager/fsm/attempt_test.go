@@ -139,7 +139,8 @@ func TestWorkersOfUnfencedAttemptsAreKept(t *testing.T) {
 		cmd := newAttempt(n)
 		incarnation := fmt.Sprintf("i%d", n)
 		cmd.GetNewAttempt().Placements = []*raftv1.Placement{
-			{Slot: 0, TaskmanagerId: "tm1", Incarnation: incarnation}, {Slot: 1, TaskmanagerId: "tm1", Incarnation: incarnation},
+			{Slot: 0, TaskmanagerId: "tm1", Incarnation: incarnation},
+			{Slot: 1, TaskmanagerId: "tm1", Incarnation: incarnation},
 			{Slot: 2, TaskmanagerId: "tm2", Incarnation: incarnation},
 		}
 		w.must(cmd)
