@@ -209,7 +209,7 @@ func (s *rows) RecoverAbort(_ context.Context, scope operator.Scope) error {
 
 func (s *rows) Commit(n uint64, done func(error)) {
 	var err error
-	if s.job.commit != nil {
+	if s.job.commit != nil && len(s.pending) > 0 && s.pending[0].GetCheckpoint() <= n {
 		err = s.job.commit()
 	}
 	for len(s.pending) > 0 && s.pending[0].GetCheckpoint() <= n && err == nil {
