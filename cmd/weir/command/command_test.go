@@ -169,7 +169,7 @@ func (c *cluster) ListMembers(_ context.Context, m *clusterv1.ListMembersRequest
 	return &clusterv1.ListMembersResponse{
 		ClusterId: "c1", Term: 3,
 		Members: []*clusterv1.Member{
-			{Id: "jm1", RaftAddress: "h1:6124", Address: "h1:6123", Voter: true, Leader: true},
+			{Id: "jm1", RaftAddress: "h1:6124", Address: "h1:6123", Voter: true, Leader: true, Level: 18},
 			{Id: "jm2", RaftAddress: "h2:6124", Voter: true},
 		},
 		Taskmanagers: []*clusterv1.TaskManager{{Id: "tm1", Host: "h3", Slots: 4, FreeSlots: 1, Version: "1.0", LastSeenMs: 350}},

@@ -31,7 +31,7 @@ func (a *app) members() *cobra.Command {
 		if flags.output == "json" {
 			return writeJSON(a.Out, resp)
 		}
-		rows := [][]string{{"JOBMANAGER", "ADDRESS", "RAFT ADDRESS", "ROLE", "REACHABLE"}}
+		rows := [][]string{{"JOBMANAGER", "ADDRESS", "RAFT ADDRESS", "ROLE", "LEVEL", "REACHABLE"}}
 		for _, m := range resp.GetMembers() {
 			role := "follower"
 			switch {
@@ -40,7 +40,11 @@ func (a *app) members() *cobra.Command {
 			case !m.GetVoter():
 				role = "non-voter"
 			}
-			rows = append(rows, []string{m.GetId(), orDash(m.GetAddress()), m.GetRaftAddress(), role, yesNo(m.GetReachable() || m.GetLeader())})
+			level := "" // of a member that has never said
+			if m.GetLevel() > 0 {
+				level = fmt.Sprint(m.GetLevel())
+			}
+			rows = append(rows, []string{m.GetId(), orDash(m.GetAddress()), m.GetRaftAddress(), role, orDash(level), yesNo(m.GetReachable() || m.GetLeader())})
 		}
 		if err := writeTable(a.Out, rows); err != nil {
 			return err
