@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -194,53 +195,46 @@ func (m *Manager) WorkerExited(tm registry.TaskManager, ev *clusterv1.WorkerExit
 // Cancel ends a job without a last checkpoint. It returns when the log says that the job is ending.
 func (m *Manager) Cancel(ctx context.Context, jobID, requestID string) error {
 	reply := make(chan error, 1)
-	return m.ask(ctx, jobID, cancelRequest{requestID, reply}, reply)
+	answer, err := ask(ctx, m, jobID, cancelRequest{requestID, reply}, reply)
+	return cmp.Or(err, answer)
 }
 
 // Stop ends a job with a last checkpoint, and with a savepoint when dir is not empty. It returns when the job is ending or the stop
 // has failed.
 func (m *Manager) Stop(ctx context.Context, jobID, requestID, dir string) error {
 	reply := make(chan error, 1)
-	return m.ask(ctx, jobID, stopRequest{requestID, dir, reply}, reply)
+	answer, err := ask(ctx, m, jobID, stopRequest{requestID, dir, reply}, reply)
+	return cmp.Or(err, answer)
 }
 
-func (m *Manager) ask(ctx context.Context, jobID string, ev any, reply <-chan error) error {
+// ask puts a request into the mailbox of a job's driver and waits for the answer. The error says that there is none.
+func ask[A any](ctx context.Context, m *Manager, jobID string, ev any, reply <-chan A) (answer A, err error) {
 	j := m.job(jobID)
 	if j == nil {
-		return grpcerr.ErrJobEnded
+		return answer, grpcerr.ErrJobEnded
 	}
 	j.box.put(ev)
 	select {
-	case err := <-reply:
-		return err
+	case answer = <-reply:
+		return answer, nil
 	case <-j.gone:
+		// It may have answered before it went.
 		select {
-		case err := <-reply:
-			return err
+		case answer = <-reply:
+			return answer, nil
 		default:
-			return errLeadershipEnded
+			return answer, errLeadershipEnded
 		}
 	case <-ctx.Done():
-		return ctx.Err()
+		return answer, ctx.Err()
 	}
 }
 
 // Savepoint takes a savepoint into dir and returns its URL and checkpoint when it is complete.
 func (m *Manager) Savepoint(ctx context.Context, jobID, requestID, dir string) (string, uint64, error) {
-	j := m.job(jobID)
-	if j == nil {
-		return "", 0, grpcerr.ErrJobEnded
-	}
 	reply := make(chan savepointReply, 1)
-	j.box.put(savepointRequest{requestID, dir, reply})
-	select {
-	case r := <-reply:
-		return r.path, r.checkpoint, r.err
-	case <-j.gone:
-		return "", 0, errLeadershipEnded
-	case <-ctx.Done():
-		return "", 0, ctx.Err()
-	}
+	r, err := ask(ctx, m, jobID, savepointRequest{requestID, dir, reply}, reply)
+	return r.path, r.checkpoint, cmp.Or(err, r.err)
 }
 
 // progressWait bounds the wait for a driver that is busy with the log.
