@@ -240,9 +240,6 @@ func (b *Broker) LogTail(lines int) string {
 
 var errForeign = errors.New("the broker named by " + EnvBroker + " is not managed by the tests")
 
-// Stop ends the broker in an orderly way; its data stays.
-func (b *Broker) Stop() error { return b.signal(syscall.SIGTERM) }
-
 // Kill ends the broker at once, as kill -9 does; its data stays.
 func (b *Broker) Kill() error { return b.signal(syscall.SIGKILL) }
 

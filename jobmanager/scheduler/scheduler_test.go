@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
-	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/jobmanager/scheduler"
 	"google.golang.org/protobuf/testing/protocmp"
 	"pgregory.net/rapid"
@@ -115,19 +114,6 @@ func TestSlotsOfIsTheWidestVertex(t *testing.T) {
 
 func pipeline() *jobv1.Graph {
 	return &jobv1.Graph{Vertices: []*jobv1.Vertex{{Id: "in", Parallelism: 1}, {Id: "work", Parallelism: 3}, {Id: "out", Parallelism: 2}}}
-}
-
-func TestSlotTakesOneSubtaskOfEveryVertex(t *testing.T) {
-	got := scheduler.Shares(pipeline(), []*raftv1.Placement{
-		{Slot: 0, TaskmanagerId: "a", Incarnation: "i", Host: "h"}, {Slot: 1, TaskmanagerId: "b"}, {Slot: 2, TaskmanagerId: "a"},
-	})
-	want := []scheduler.Share{
-		{TaskManagerID: "a", Incarnation: "i", Host: "h", Tasks: []*workerv1.TaskAssignment{
-			{Vertex: "in"}, {Vertex: "work"}, {Vertex: "out"}, {Vertex: "work", Subtask: 2},
-		}},
-		{TaskManagerID: "b", Tasks: []*workerv1.TaskAssignment{{Vertex: "work", Subtask: 1}, {Vertex: "out", Subtask: 1}}},
-	}
-	require.Empty(t, cmp.Diff(want, got, protocmp.Transform()))
 }
 
 func TestScheduleInvariants(t *testing.T) {

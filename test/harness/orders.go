@@ -101,16 +101,6 @@ func (r *OrderRun) AwaitOutput(since time.Time, timeout time.Duration) {
 	})
 }
 
-// Done reports whether every order has been produced.
-func (r *OrderRun) Done() bool { return r.finished.Load() }
-
-// Complete reports whether every expected result was seen.
-func (r *OrderRun) Complete() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ledger.Complete()
-}
-
 // RequireExactlyOnce waits until every order is produced and every result is in, watches a little longer for duplicates, and checks the
 // account.
 func (r *OrderRun) RequireExactlyOnce(timeout time.Duration) {
