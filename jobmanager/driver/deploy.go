@@ -137,7 +137,7 @@ func (j *job) startWorker(w *worker) {
 		j.bury(j.att.number, w.tm)
 		w.ended = true
 		j.fail(failure{
-			class: restartClass, origin: originHost, host: w.host, worker: w.tm, uncounted: true,
+			class: restartClass, origin: originHost, host: w.host, worker: w.tm,
 			message: fmt.Sprintf("TaskManager %s on %s left before the attempt was deployed", w.tm, w.host),
 		})
 	}

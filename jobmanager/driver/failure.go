@@ -33,7 +33,6 @@ type failure struct {
 	worker     string // TaskManager id; empty when no worker is to blame
 	message    string
 	outputTail string
-	uncounted  bool // nothing is wrong with the job, so that the restart leaves the budget alone
 }
 
 func (f *failure) record(attempt uint64) *jobv1.Failure {
@@ -214,18 +213,15 @@ func (j *job) afterFailure() {
 		j.giveUp(f)
 		return
 	}
-	class := cause.class
-	if cause.uncounted {
-		class = workerv1.FailureClass_FAILURE_CLASS_STORAGE // as little the job's fault
-	}
-	d := restart.Decide(restart.PolicyOf(j.rec.GetGraph()), j.rec.GetRestartHistory(), class, time.Now(), rand.Float64())
+	host := cause.origin == originHost
+	d := restart.Decide(restart.PolicyOf(j.rec.GetGraph()), j.rec.GetRestartHistory(), cause.class, host, time.Now(), rand.Float64())
 	if d.Action != restart.Restart {
 		f.Message = cause.message + " (" + d.Reason + ")"
 		j.giveUp(f)
 		return
 	}
 	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_FailAttempt{FailAttempt: &raftv1.FailAttempt{
-		JobId: j.id, Attempt: att.number, Failure: f, Counted: d.Counted,
+		JobId: j.id, Attempt: att.number, Failure: f, Counted: d.Counted, Host: host,
 	}}})
 	if !ok {
 		return

@@ -374,7 +374,7 @@ func (j *job) failHost(w *worker, ev tmChanged) {
 	name := "TaskManager " + w.tm + " on " + w.host
 	switch {
 	case ev.change == leaving:
-		f.uncounted, f.message = true, name+" shuts down"
+		f.message = name + " shuts down"
 	case ev.change == lost && j.phase != phaseStopping:
 		f.message = name + " is lost: " + ev.reason
 	default:

@@ -158,7 +158,7 @@ func failAttempt(c *raftv1.FailAttempt) change {
 			// The job's way is settled; only the reason is worth keeping.
 		default:
 			r.State = jobv1.JobState_JOB_STATE_RESTARTING
-			addRestart(r, c.GetFailure().GetAtMs(), c.GetCounted())
+			addRestart(r, &raftv1.RestartEntry{AtMs: c.GetFailure().GetAtMs(), Counted: c.GetCounted(), Host: c.GetHost()})
 		}
 		recordFailure(r, c.GetFailure())
 		return nil
@@ -169,8 +169,8 @@ func failAttempt(c *raftv1.FailAttempt) change {
 const maxUncounted = 20
 
 // addRestart keeps what the restart policy can still look at: counted failures up to one more than the budget, and some others.
-func addRestart(r *raftv1.JobRecord, atMs int64, counted bool) {
-	history := append(r.RestartHistory, &raftv1.RestartEntry{AtMs: atMs, Counted: counted})
+func addRestart(r *raftv1.JobRecord, entry *raftv1.RestartEntry) {
+	history := append(r.RestartHistory, entry)
 	left := map[bool]int{true: int(r.GetGraph().GetRestarts().GetMaxRestarts()) + 1, false: maxUncounted}
 	kept := make([]*raftv1.RestartEntry, 0, len(history))
 	for _, e := range slices.Backward(history) {

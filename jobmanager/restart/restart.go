@@ -43,7 +43,10 @@ type Decision struct {
 // The first restart within the window has no delay. The n-th waits InitialDelay × Multiplier^(n−2), at most MaxDelay, of which the
 // last half is scaled by random, so that jobs that failed together do not come back together. Failures of storage lengthen the
 // delay and leave the budget alone.
-func Decide(p graph.RestartPolicy, history []*raftv1.RestartEntry, class workerv1.FailureClass, now time.Time, random float64) Decision {
+//
+// host tells that the failure is the loss of a TaskManager. Machines die and are replaced without the job's fault: such a restart neither
+// uses up the budget nor lengthens later delays, and waits only when the one before it was less than InitialDelay ago.
+func Decide(p graph.RestartPolicy, history []*raftv1.RestartEntry, class workerv1.FailureClass, host bool, now time.Time, random float64) Decision {
 	switch class {
 	case workerv1.FailureClass_FAILURE_CLASS_FATAL:
 		return Decision{Action: Fail, Reason: "a restart cannot mend this failure"}
@@ -53,9 +56,16 @@ func Decide(p graph.RestartPolicy, history []*raftv1.RestartEntry, class workerv
 	if p.MaxRestarts <= 0 {
 		return Decision{Action: Fail, Reason: "the job's policy allows no restart"}
 	}
+	if host {
+		d := Decision{Action: Restart}
+		if n := len(history); n > 0 && now.Sub(time.UnixMilli(history[n-1].GetAtMs())).Abs() < p.InitialDelay {
+			d.Delay = delay(p, 0, random)
+		}
+		return d
+	}
 	former, counted := 0, 0
 	for _, e := range history {
-		if now.Sub(time.UnixMilli(e.GetAtMs())).Abs() > p.Window {
+		if e.GetHost() || now.Sub(time.UnixMilli(e.GetAtMs())).Abs() > p.Window {
 			continue
 		}
 		former++

@@ -38,11 +38,11 @@ func counted(n int) []*raftv1.RestartEntry {
 }
 
 func TestFirstRestartHasNoDelay(t *testing.T) {
-	require.Equal(t, restart.Decision{Action: restart.Restart, Counted: true}, restart.Decide(policy, nil, passing, now, 0.9))
+	require.Equal(t, restart.Decision{Action: restart.Restart, Counted: true}, restart.Decide(policy, nil, passing, false, now, 0.9))
 }
 
 func TestUnspecifiedClassIsPassing(t *testing.T) {
-	d := restart.Decide(policy, nil, workerv1.FailureClass_FAILURE_CLASS_UNSPECIFIED, now, 0)
+	d := restart.Decide(policy, nil, workerv1.FailureClass_FAILURE_CLASS_UNSPECIFIED, false, now, 0)
 	require.Equal(t, restart.Restart, d.Action)
 	require.True(t, d.Counted)
 }
@@ -52,8 +52,8 @@ func TestDelayGrowsExponentiallyToItsMaximum(t *testing.T) {
 	generous := policy
 	generous.MaxRestarts = 100
 	for n := 1; n <= 6; n++ {
-		least = append(least, restart.Decide(generous, counted(n), passing, now, 0).Delay)
-		most = append(most, restart.Decide(generous, counted(n), passing, now, 1).Delay)
+		least = append(least, restart.Decide(generous, counted(n), passing, false, now, 0).Delay)
+		most = append(most, restart.Decide(generous, counted(n), passing, false, now, 1).Delay)
 	}
 	s := time.Second
 	require.Equal(t, []time.Duration{s / 2, s, 2 * s, 4 * s, 5 * s, 5 * s}, least)
@@ -61,8 +61,8 @@ func TestDelayGrowsExponentiallyToItsMaximum(t *testing.T) {
 }
 
 func TestBudgetIsUsedUp(t *testing.T) {
-	require.Equal(t, restart.Restart, restart.Decide(policy, counted(4), passing, now, 0).Action)
-	d := restart.Decide(policy, counted(5), passing, now, 0)
+	require.Equal(t, restart.Restart, restart.Decide(policy, counted(4), passing, false, now, 0).Action)
+	d := restart.Decide(policy, counted(5), passing, false, now, 0)
 	require.Equal(t, restart.Fail, d.Action)
 	require.Contains(t, d.Reason, "5 times within 1m0s")
 }
@@ -72,7 +72,7 @@ func TestFailuresOutsideTheWindowAreForgotten(t *testing.T) {
 	for _, e := range old {
 		e.AtMs -= time.Minute.Milliseconds()
 	}
-	require.Equal(t, restart.Decision{Action: restart.Restart, Counted: true}, restart.Decide(policy, old, passing, now, 0))
+	require.Equal(t, restart.Decision{Action: restart.Restart, Counted: true}, restart.Decide(policy, old, passing, false, now, 0))
 }
 
 func TestFailuresFarInTheFutureAreForgotten(t *testing.T) {
@@ -80,34 +80,34 @@ func TestFailuresFarInTheFutureAreForgotten(t *testing.T) {
 	for _, e := range ahead {
 		e.AtMs += (2 * time.Hour).Milliseconds()
 	}
-	require.Equal(t, restart.Restart, restart.Decide(policy, ahead, passing, now, 0).Action)
+	require.Equal(t, restart.Restart, restart.Decide(policy, ahead, passing, false, now, 0).Action)
 }
 
 func TestStorageFailuresDoNotUseUpTheBudget(t *testing.T) {
-	d := restart.Decide(policy, counted(5), storage, now, 1)
+	d := restart.Decide(policy, counted(5), storage, false, now, 1)
 	require.Equal(t, restart.Decision{Action: restart.Restart, Delay: 10 * time.Second}, d)
 
 	uncounted := counted(10)
 	for _, e := range uncounted {
 		e.Counted = false
 	}
-	d = restart.Decide(policy, uncounted, passing, now, 1)
+	d = restart.Decide(policy, uncounted, passing, false, now, 1)
 	require.Equal(t, restart.Decision{Action: restart.Restart, Delay: 10 * time.Second, Counted: true}, d)
 }
 
 func TestFatalFails(t *testing.T) {
-	require.Equal(t, restart.Fail, restart.Decide(policy, nil, fatal, now, 0).Action)
+	require.Equal(t, restart.Fail, restart.Decide(policy, nil, fatal, false, now, 0).Action)
 }
 
 func TestDataLossStops(t *testing.T) {
-	d := restart.Decide(policy, nil, dataLoss, now, 0)
+	d := restart.Decide(policy, nil, dataLoss, false, now, 0)
 	require.Equal(t, restart.Stop, d.Action)
 	require.NotEmpty(t, d.Reason)
 }
 
 func TestNoRestartsAllowed(t *testing.T) {
 	for _, class := range []workerv1.FailureClass{passing, storage} {
-		require.Equal(t, restart.Fail, restart.Decide(graph.RestartPolicy{Window: time.Minute}, nil, class, now, 0).Action)
+		require.Equal(t, restart.Fail, restart.Decide(graph.RestartPolicy{Window: time.Minute}, nil, class, false, now, 0).Action)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestDelayIsAlwaysWithinItsBounds(t *testing.T) {
 			Window:       time.Minute,
 		}
 		n := rapid.IntRange(0, 50).Draw(t, "n")
-		d := restart.Decide(p, counted(n), passing, now, rapid.Float64Range(0, 1).Draw(t, "random"))
+		d := restart.Decide(p, counted(n), passing, false, now, rapid.Float64Range(0, 1).Draw(t, "random"))
 		if d.Action == restart.Fail {
 			require.GreaterOrEqual(t, n, p.MaxRestarts)
 			return
@@ -141,4 +141,18 @@ func TestDelayIsAlwaysWithinItsBounds(t *testing.T) {
 			require.Zero(t, d.Delay)
 		}
 	})
+}
+
+func TestLossOfATaskManagerIsNotTheJobsFault(t *testing.T) {
+	require.Equal(t, restart.Decision{Action: restart.Restart}, restart.Decide(policy, counted(5), passing, true, now, 1), "the budget is used up by others")
+
+	var hosts []*raftv1.RestartEntry
+	for i := range 20 {
+		hosts = append(hosts, &raftv1.RestartEntry{AtMs: now.Add(time.Duration(i-21) * 2 * time.Second).UnixMilli(), Host: true})
+	}
+	require.Equal(t, restart.Decision{Action: restart.Restart}, restart.Decide(policy, hosts, passing, true, now, 1), "nor do they add up")
+	require.Equal(t, restart.Decision{Action: restart.Restart, Counted: true}, restart.Decide(policy, hosts, passing, false, now, 1), "for the job's own failures either")
+
+	justNow := []*raftv1.RestartEntry{{AtMs: now.Add(-time.Millisecond).UnixMilli(), Host: true}}
+	require.Equal(t, policy.InitialDelay, restart.Decide(policy, justNow, passing, true, now, 1).Delay, "a TaskManager that comes and goes is not chased")
 }

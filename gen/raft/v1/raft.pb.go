@@ -431,7 +431,9 @@ type RestartEntry struct {
 	// Wall-clock milliseconds since the epoch.
 	AtMs int64 `protobuf:"varint,1,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
 	// The restart counts against the budget.
-	Counted       bool `protobuf:"varint,2,opt,name=counted,proto3" json:"counted,omitempty"`
+	Counted bool `protobuf:"varint,2,opt,name=counted,proto3" json:"counted,omitempty"`
+	// A TaskManager went away; nothing is wrong with the job.
+	Host          bool `protobuf:"varint,3,opt,name=host,proto3" json:"host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -476,6 +478,13 @@ func (x *RestartEntry) GetAtMs() int64 {
 func (x *RestartEntry) GetCounted() bool {
 	if x != nil {
 		return x.Counted
+	}
+	return false
+}
+
+func (x *RestartEntry) GetHost() bool {
+	if x != nil {
+		return x.Host
 	}
 	return false
 }
@@ -1054,7 +1063,9 @@ type FailAttempt struct {
 	Attempt uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Failure *v11.Failure           `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
 	// Whether this one counts against the restart budget.
-	Counted       bool `protobuf:"varint,4,opt,name=counted,proto3" json:"counted,omitempty"`
+	Counted bool `protobuf:"varint,4,opt,name=counted,proto3" json:"counted,omitempty"`
+	// A TaskManager went away; nothing is wrong with the job.
+	Host          bool `protobuf:"varint,5,opt,name=host,proto3" json:"host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1113,6 +1124,13 @@ func (x *FailAttempt) GetFailure() *v11.Failure {
 func (x *FailAttempt) GetCounted() bool {
 	if x != nil {
 		return x.Counted
+	}
+	return false
+}
+
+func (x *FailAttempt) GetHost() bool {
+	if x != nil {
+		return x.Host
 	}
 	return false
 }
@@ -2323,10 +2341,11 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
 	"checkpoint\x12\x13\n" +
 	"\x05at_ms\x18\x04 \x01(\x03R\x04atMs\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"=\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"Q\n" +
 	"\fRestartEntry\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x18\n" +
-	"\acounted\x18\x02 \x01(\bR\acounted\"\xcf\v\n" +
+	"\acounted\x18\x02 \x01(\bR\acounted\x12\x12\n" +
+	"\x04host\x18\x03 \x01(\bR\x04host\"\xcf\v\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -2389,12 +2408,13 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x1f\n" +
 	"\vrecovery_ms\x18\x03 \x01(\x04R\n" +
-	"recoveryMs\"\x88\x01\n" +
+	"recoveryMs\"\x9c\x01\n" +
 	"\vFailAttempt\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12.\n" +
 	"\afailure\x18\x03 \x01(\v2\x14.weir.job.v1.FailureR\afailure\x12\x18\n" +
-	"\acounted\x18\x04 \x01(\bR\acounted\"\x9d\x01\n" +
+	"\acounted\x18\x04 \x01(\bR\acounted\x12\x12\n" +
+	"\x04host\x18\x05 \x01(\bR\x04host\"\x9d\x01\n" +
 	"\x12CompleteCheckpoint\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12A\n" +
 	"\n" +

@@ -181,7 +181,7 @@ func (r *runner) cancel(end ending) error {
 // failed decides what a failure leads to: a delay before the next attempt, or the end.
 func (r *runner) failed(end ending) (time.Duration, error) {
 	now := r.cfg.Clock.Now()
-	d := restart.Decide(end.policy, r.history, end.class, now, rand.Float64())
+	d := restart.Decide(end.policy, r.history, end.class, false, now, rand.Float64())
 	if end.stuck != nil {
 		d = restart.Decision{Action: restart.Fail, Reason: "the former attempt is still running: " + end.stuck.Error()}
 	}
