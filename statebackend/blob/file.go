@@ -107,10 +107,18 @@ func (b *fileBucket) Put(ctx context.Context, name string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(path); err == nil {
-		return b.wrap(opPut, name, fs.ErrExist)
+	if _, err = os.Lstat(path); err == nil {
+		err = fs.ErrExist
+	} else {
+		err = b.put(ctx, path, r)
 	}
-	return b.wrap(opPut, name, b.put(ctx, path, r))
+	if errors.Is(err, fs.ErrExist) {
+		// Callers take an object with their content for their own, of which the sync of a directory may have failed.
+		if serr := b.syncUp(filepath.Dir(path)); serr != nil && !errors.Is(serr, fs.ErrNotExist) {
+			err = serr
+		}
+	}
+	return b.wrap(opPut, name, err)
 }
 
 func (b *fileBucket) put(ctx context.Context, path string, r io.Reader) (err error) {
@@ -140,8 +148,7 @@ func (b *fileBucket) put(ctx context.Context, path string, r io.Reader) (err err
 }
 
 // publish gives a finished file its name. Deleting the last object of a directory removes the directory, so it may vanish between its
-// creation and the link; a few attempts are enough. Every directory up to the root is synced, since one that was there already may
-// have been made by another Put that has not come so far.
+// creation and the link; a few attempts are enough.
 func (b *fileBucket) publish(tmp, path string) error {
 	dir := filepath.Dir(path)
 	var err error
@@ -156,6 +163,12 @@ func (b *fileBucket) publish(tmp, path string) error {
 	if err != nil {
 		return err
 	}
+	return b.syncUp(dir)
+}
+
+// syncUp syncs every directory up to the root, since one that was there already may have been made by another Put that has not come so
+// far.
+func (b *fileBucket) syncUp(dir string) error {
 	for ; ; dir = filepath.Dir(dir) {
 		if err := atomicfile.SyncDir(dir); err != nil || dir == b.root {
 			return err
