@@ -55,11 +55,40 @@ func TestUnknownKeysAreErrorsWithTheirLine(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("name: a\nwait_tme: 5s\n"), 0o600))
 	err := config.File(path, &settings{})
 	require.ErrorContains(t, err, path)
-	require.ErrorContains(t, err, "[2:1]")
+	require.ErrorContains(t, err, "line 2, column 1")
 	require.ErrorContains(t, err, "wait_tme")
-	require.ErrorContains(t, config.YAML([]byte("name: a\ncount: many\n"), &settings{}), "[2:8]")
+	require.ErrorContains(t, config.YAML([]byte("name: a\ncount: many\n"), &settings{}), "line 2, column 8")
 	require.ErrorContains(t, config.YAML([]byte("name: a\nname: b\n"), &settings{}), "name")
-	require.NoError(t, config.YAML(nil, &settings{}), "an empty file sets nothing")
+}
+
+func TestAFileWithoutSettingsChangesNothing(t *testing.T) {
+	for _, content := range []string{"", "\n", "# only\n# comments\n", "---\n", "---\n# comment\n...\n", "null\n"} {
+		cfg := settings{Name: "default", Wait: time.Second, Hosts: []string{"a"}, Nested: nested{3}}
+		want := cfg
+		require.NoError(t, config.YAML([]byte(content), &cfg), "%q", content)
+		require.Equal(t, want, cfg, "%q", content)
+	}
+}
+
+func TestMalformedFilesAreExplainedWithTheirPlace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tm.yaml")
+	for content, says := range map[string][]string{
+		"name: a\nhosts: [a\n":               {"not valid YAML", "line 2, column 8"},
+		"name: a\n  count: 1\n":             {"not valid YAML", "line 1, column 7"},
+		"- name\n":                          {"line 1, column 1", "mapping is expected"},
+		"name: a\n---\nname: b\n":           {"line 3", "one YAML document"},
+		"name: a\ncount: 1\nwait_time: x\n": {"line 3: wait_time", "invalid duration"},
+		"wait_time: x\n":                    {"line 1: wait_time", "invalid duration"},
+		"name: a\nmembers: [x]\n":           {"line 2: members", "id=host:port"},
+		"name: a\nsize: much\n":             {"line 2", "size"},
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		err := config.File(path, &settings{})
+		require.ErrorContains(t, err, path)
+		for _, text := range says {
+			require.ErrorContains(t, err, text, content)
+		}
+	}
 }
 
 func TestEnvironmentProblemsAreReportedTogether(t *testing.T) {

@@ -1,15 +1,16 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 	"github.com/spf13/pflag"
 )
 
@@ -25,13 +26,73 @@ func File(path string, cfg any) error {
 	return nil
 }
 
-// YAML is File for content at hand.
+// YAML is File for content at hand. Content without a setting, such as an empty file or one of comments only, changes nothing.
 func YAML(raw []byte, cfg any) error {
-	dec := yaml.NewDecoder(bytes.NewReader(raw), yaml.Strict())
-	if err := dec.Decode(cfg); err != nil && !errors.Is(err, io.EOF) {
-		return errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+	parsed, err := parser.ParseBytes(raw, 0)
+	if err != nil {
+		return fmt.Errorf("not valid YAML: %w", located(err))
+	}
+	var settings ast.Node
+	for _, doc := range parsed.Docs {
+		switch {
+		case empty(doc.Body):
+		case settings != nil:
+			return fmt.Errorf("line %d: a configuration is one YAML document, and a second one begins here", doc.Body.GetToken().Position.Line)
+		default:
+			settings = doc.Body
+		}
+	}
+	if settings == nil {
+		return nil // the decoder would set every field to zero
+	}
+	if err := decode(settings, cfg); err != nil {
+		return located(locate(err, settings, cfg))
 	}
 	return nil
+}
+
+func decode(n ast.Node, cfg any) error {
+	return yaml.NewDecoder(strings.NewReader(""), yaml.Strict()).DecodeFromNode(n, cfg)
+}
+
+// empty reports whether a document has no content.
+func empty(n ast.Node) bool {
+	switch n.(type) {
+	case nil, *ast.NullNode, *ast.CommentNode, *ast.CommentGroupNode:
+		return true
+	}
+	return false
+}
+
+// located words an error of the YAML package with its place and the lines around it.
+func located(err error) error {
+	var e yaml.Error
+	if !errors.As(err, &e) || e.GetToken() == nil {
+		return err
+	}
+	_, source, _ := strings.Cut(strings.TrimRight(e.FormatError(false, true), "\n "), "\n")
+	at := e.GetToken().Position
+	text := fmt.Sprintf("line %d, column %d: %s", at.Line, at.Column, e.GetMessage())
+	if source != "" {
+		text += "\n" + source
+	}
+	return errors.New(text)
+}
+
+// locate adds a line to the error of a value that reads itself, which comes without one.
+func locate(err error, settings ast.Node, cfg any) error {
+	var e yaml.Error
+	m, ok := settings.(*ast.MappingNode)
+	if errors.As(err, &e) || !ok {
+		return err
+	}
+	for _, v := range m.Values {
+		one := ast.Mapping(m.Start, false, v)
+		if decode(one, reflect.New(reflect.TypeOf(cfg).Elem()).Interface()) != nil {
+			return fmt.Errorf("line %d: %s: %w", v.Key.GetToken().Position.Line, v.Key, err)
+		}
+	}
+	return err
 }
 
 // Env sets the fields for which environ has a variable with the prefix, such as WEIR_TM_DATA_DIR. Variables with the prefix that

@@ -506,7 +506,7 @@ func TestConfigShowsWhatWouldRun(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("slots: 3\nslotz: 4\n"), 0o600))
 	code, _, messages = weir(t, environ, "taskmanager")
 	require.Equal(t, 1, code)
-	require.Contains(t, messages, "[2:1]")
+	require.Contains(t, messages, "line 2, column 1")
 	require.Contains(t, messages, "slotz")
 
 	code, out, messages = weir(t, nil, "config", "jobmanager", "--data-dir", "/d", "--storage-url", "file:///s", "-o", "json")
