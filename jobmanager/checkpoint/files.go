@@ -7,10 +7,8 @@ import (
 	"time"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 )
-
-// MetadataFormatVersion is the version of the metadata files that this program writes.
-const MetadataFormatVersion = 1
 
 // MetadataName returns the name of a checkpoint's metadata file below the storage root.
 func MetadataName(clusterID, jobID string, checkpoint uint64) string {
@@ -76,7 +74,7 @@ func Unreferenced(prefix string, dropped, retained []*snapshotv1.CheckpointMetad
 // BuildMetadata returns the content of a checkpoint's metadata file. The handles are in the order of the tasks.
 func BuildMetadata(cfg Config, checkpoint uint64, triggered time.Time, handles []*snapshotv1.TaskHandle) *snapshotv1.CheckpointMetadata {
 	return &snapshotv1.CheckpointMetadata{
-		FormatVersion:  MetadataFormatVersion,
+		FormatVersion:  checkpointfile.FormatVersion,
 		ClusterId:      cfg.ClusterID,
 		JobId:          cfg.JobID,
 		Attempt:        cfg.Attempt,

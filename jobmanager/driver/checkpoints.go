@@ -232,7 +232,7 @@ func (j *job) writeMetadata(attempt uint64, e checkpoint.WriteMetadata) {
 	j.m.goDo(func() {
 		ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 		defer cancel()
-		segment, err := putMessage(ctx, j.m.cfg.Bucket, e.Name, e.Metadata)
+		segment, err := putMetadata(ctx, j.m.cfg.Bucket, e.Name, e.Metadata)
 		if err != nil {
 			box.put(coordinatorEvent{attempt, checkpoint.MetadataFailed{Checkpoint: e.Checkpoint, Reason: err.Error()}})
 			return

@@ -12,6 +12,7 @@ import (
 
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/statebackend/blob"
 )
@@ -192,7 +193,7 @@ func (c *cleaner) filesOf(ctx context.Context, cp *raftv1.CompletedCheckpoint) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
-	md, _, err := ReadMetadata(ctx, c.m.cfg.Bucket, c.m.cfg.OpenBucket, cp.GetMetadata().GetName())
+	md, err := ReadCheckpoint(ctx, c.m.cfg.Bucket, c.m.cfg.OpenBucket, cp)
 	if errors.Is(err, blob.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
@@ -226,6 +227,11 @@ func (c *cleaner) garbage(ctx context.Context, rec *raftv1.JobRecord) ([]uint64,
 	all := true
 	for _, g := range rec.GetGarbage() {
 		md, err := c.filesOf(ctx, g)
+		if errors.Is(err, checkpointfile.ErrDamaged) {
+			// Nobody can tell its files any more; the search for orphans finds them.
+			c.logger.Warn("dropped checkpoint has damaged metadata", "checkpoint", g.GetId(), "error", err)
+			md, err = &snapshotv1.CheckpointMetadata{}, nil
+		}
 		if err != nil {
 			c.logger.Warn("dropped checkpoint cannot be read", "checkpoint", g.GetId(), "error", err)
 			c.m.cfg.Metrics.deleteErrors.Inc()

@@ -38,7 +38,7 @@ func (m *Manager) cleanEndedOnce(ctx context.Context, rec *raftv1.JobRecord) boo
 	needed := make(map[string]bool)
 	for _, cp := range rec.GetCheckpoints() {
 		name := cp.GetMetadata().GetName()
-		md, _, err := ReadMetadata(ctx, m.cfg.Bucket, m.cfg.OpenBucket, name)
+		md, err := ReadCheckpoint(ctx, m.cfg.Bucket, m.cfg.OpenBucket, cp)
 		if err != nil {
 			m.cfg.Logger.Warn("files of an ended job stay, since its last checkpoint cannot be read", "job", rec.GetId(), "error", err)
 			m.cfg.Metrics.deleteErrors.Inc()

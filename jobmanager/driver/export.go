@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -210,7 +211,11 @@ func (m *Manager) exportTo(ctx context.Context, rec *raftv1.JobRecord, id uint64
 		return "", fmt.Errorf("savepoint directory %s: %w", dir, err)
 	}
 	defer dst.Close()
-	md, _, err := ReadMetadata(ctx, m.cfg.Bucket, m.cfg.OpenBucket, checkpoint.MetadataName(m.cfg.ClusterID, rec.GetId(), id))
+	i := slices.IndexFunc(rec.GetCheckpoints(), func(cp *raftv1.CompletedCheckpoint) bool { return cp.GetId() == id })
+	if i < 0 {
+		return "", fmt.Errorf("checkpoint %d is not kept any more", id)
+	}
+	md, err := ReadCheckpoint(ctx, m.cfg.Bucket, m.cfg.OpenBucket, rec.GetCheckpoints()[i])
 	if err != nil {
 		return "", err
 	}
@@ -223,7 +228,7 @@ func (m *Manager) exportTo(ctx context.Context, rec *raftv1.JobRecord, id uint64
 		return "", err
 	}
 	md.Savepoint = true
-	if _, err := putMessage(ctx, dst, x.folder+"/metadata", md); err != nil {
+	if _, err := putMetadata(ctx, dst, x.folder+"/metadata", md); err != nil {
 		return "", err
 	}
 	return x.root, nil
@@ -308,7 +313,7 @@ func (x *exporter) rewrite(ctx context.Context, md *snapshotv1.CheckpointMetadat
 		data := h.GetSnapshot()
 		if s := h.GetSpilled(); s != nil {
 			var err error
-			if data, err = readNamed(ctx, x.m.cfg.Bucket, x.m.cfg.OpenBucket, s.GetName()); err != nil {
+			if data, err = readSpilled(ctx, x.m.cfg.Bucket, x.m.cfg.OpenBucket, s); err != nil {
 				return err
 			}
 		}

@@ -9,10 +9,9 @@ import (
 	"io"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
-	"github.com/weir-stream/weir/jobmanager/checkpoint"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
@@ -22,17 +21,17 @@ const maxMetadataBytes = 1 << 30
 // jobPrefix is where a job's files are.
 func jobPrefix(clusterID, jobID string) string { return clusterID + "/jobs/" + jobID + "/" }
 
-// putMessage makes a message durable under a write-once name. An object of the same content that is there already is this one: an
+// putMetadata makes a metadata file durable under a write-once name. A file of the same content that is there already is this one: an
 // earlier try wrote it.
-func putMessage(ctx context.Context, b blob.Bucket, name string, m proto.Message) (*snapshotv1.Segment, error) {
-	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+func putMetadata(ctx context.Context, b blob.Bucket, name string, md *snapshotv1.CheckpointMetadata) (*snapshotv1.Segment, error) {
+	data, err := checkpointfile.Encode(md)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", name, err)
+		return nil, err
 	}
 	if err := putBytes(ctx, b, name, data); err != nil {
 		return nil, err
 	}
-	return segmentOf(name, data), nil
+	return checkpointfile.Segment(name, data), nil
 }
 
 func segmentOf(name string, data []byte) *snapshotv1.Segment {
@@ -96,18 +95,40 @@ func openParent(ctx context.Context, open Opener, url string) (blob.Bucket, stri
 	return b, url[i+1:], nil
 }
 
-// ReadMetadata reads and checks the metadata file at a name, which may be a full URL.
+// ReadMetadata reads and checks the metadata file at a name, which may be a full URL. A file that is not what was written gives an
+// error that wraps checkpointfile.ErrDamaged.
 func ReadMetadata(ctx context.Context, b blob.Bucket, open Opener, name string) (*snapshotv1.CheckpointMetadata, *snapshotv1.Segment, error) {
 	data, err := readNamed(ctx, b, open, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	md := &snapshotv1.CheckpointMetadata{}
-	if err := proto.Unmarshal(data, md); err != nil {
-		return nil, nil, fmt.Errorf("%s is not a checkpoint's metadata: %w", name, err)
+	md, err := checkpointfile.Decode(name, data)
+	if err != nil {
+		return nil, nil, err
 	}
-	if v := md.GetFormatVersion(); v == 0 || v > checkpoint.MetadataFormatVersion {
-		return nil, nil, fmt.Errorf("%s has format version %d, this program reads up to %d", name, v, checkpoint.MetadataFormatVersion)
+	return md, checkpointfile.Segment(name, data), nil
+}
+
+// ReadCheckpoint reads the metadata file of a checkpoint in the log, which must be the very file that the log vouches for.
+func ReadCheckpoint(ctx context.Context, b blob.Bucket, open Opener, cp *raftv1.CompletedCheckpoint) (*snapshotv1.CheckpointMetadata, error) {
+	data, err := readNamed(ctx, b, open, cp.GetMetadata().GetName())
+	if err != nil {
+		return nil, err
 	}
-	return md, segmentOf(name, data), nil
+	if err := checkpointfile.Check(cp.GetMetadata(), data); err != nil {
+		return nil, err
+	}
+	return checkpointfile.Decode(cp.GetMetadata().GetName(), data)
+}
+
+// readSpilled reads a task's snapshot that is in a file of its own.
+func readSpilled(ctx context.Context, b blob.Bucket, open Opener, s *snapshotv1.Segment) ([]byte, error) {
+	data, err := readNamed(ctx, b, open, s.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if uint64(len(data)) != s.GetSize() || crc32.Checksum(data, castagnoli()) != s.GetCrc32C() {
+		return nil, fmt.Errorf("%s is damaged: its size or checksum is not the one that its checkpoint names", s.GetName())
+	}
+	return data, nil
 }

@@ -1,19 +1,24 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/oklog/ulid/v2"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/internal/grpcerr"
 	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/jobmanager/driver"
@@ -23,6 +28,15 @@ import (
 
 // planTimeout bounds the run of the binary in plan mode, the fetch of the binary by the TaskManager included.
 const planTimeout = 2 * time.Minute
+
+// While no TaskManager is connected a submit waits this long: after a change of the leader they take a moment to come over.
+const (
+	planPatience = 5 * time.Second
+	planRetry    = 100 * time.Millisecond
+)
+
+// maxNameLength bounds a job's name, in bytes.
+const maxNameLength = 128
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{grpcerr.ErrInvalid}, args...)...)
@@ -38,6 +52,9 @@ func (s *Services) SubmitJob(ctx context.Context, req *jobv1.SubmitJobRequest) (
 		return nil, invalid("a submit needs a request id")
 	}
 	if rec, ok := l.Log.View().ByRequest(req.GetRequestId()); ok {
+		if err := sameSubmit(rec, req); err != nil {
+			return nil, err
+		}
 		l.Jobs.Add(rec)
 		return &jobv1.SubmitJobResponse{JobId: rec.GetId()}, nil
 	}
@@ -55,10 +72,7 @@ func (s *Services) SubmitJob(ctx context.Context, req *jobv1.SubmitJobRequest) (
 	if from != nil {
 		from.AllowDroppedState = req.GetAllowDroppedState()
 	}
-	name := req.GetName()
-	if name == "" {
-		name = graph.GetName()
-	}
+	name := cmp.Or(req.GetName(), graph.GetName())
 	res, err := l.Log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_CreateJob{CreateJob: &raftv1.CreateJob{Job: &raftv1.JobRecord{
 		Id: strings.ToLower(ulid.Make().String()), RequestId: req.GetRequestId(), Name: name, Graph: graph,
 		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(),
@@ -80,6 +94,30 @@ func (s *Services) SubmitJob(ctx context.Context, req *jobv1.SubmitJobRequest) (
 	return &jobv1.SubmitJobResponse{JobId: res.Job.GetId()}, nil
 }
 
+// sameSubmit refuses a request id that stands for another job.
+func sameSubmit(rec *raftv1.JobRecord, req *jobv1.SubmitJobRequest) error {
+	if rec.GetArtifactSha256() != req.GetArtifactSha256() || !slices.Equal(rec.GetArgs(), req.GetArgs()) ||
+		rec.GetParallelism() != req.GetParallelism() || req.GetName() != "" && rec.GetName() != req.GetName() {
+		return invalid("request id %q was used for job %s (%q), with another binary, name, parallelism or other arguments; choose a new id",
+			req.GetRequestId(), rec.GetId(), rec.GetName())
+	}
+	return nil
+}
+
+// checkName refuses names that tables, paths and JOB@CHECKPOINT cannot hold.
+func checkName(name string) error {
+	bad := func(r rune) bool { return !unicode.IsPrint(r) || r == '@' || r == '/' }
+	switch {
+	case name == "":
+		return invalid("the job has no name; give it one with --name")
+	case len(name) > maxNameLength:
+		return invalid("the job's name has %d bytes, more than %d; give it another one with --name", len(name), maxNameLength)
+	case strings.ContainsFunc(name, bad), strings.TrimSpace(name) != name:
+		return invalid("the job's name %q has characters other than printable ones, '@' or '/', or blanks around it; give it another one with --name", name)
+	}
+	return nil
+}
+
 func nameTaken(rec *raftv1.JobRecord) error {
 	return fmt.Errorf("%w: %q is job %s; choose another name or cancel that one", grpcerr.ErrNameTaken, rec.GetName(), rec.GetId())
 }
@@ -99,10 +137,19 @@ func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequ
 	}
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
-	result, err := l.Registry.Plan(ctx, &clusterv1.PlanJob{
+	job := &clusterv1.PlanJob{
 		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(), Name: req.GetName(),
 		DefaultName: req.GetDefaultName(),
-	})
+	}
+	result, err := l.Registry.Plan(ctx, job)
+	for until := time.Now().Add(planPatience); errors.Is(err, grpcerr.ErrNoTaskManager) && time.Now().Before(until); {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(planRetry):
+		}
+		result, err = l.Registry.Plan(ctx, job)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +167,9 @@ func checkGraph(g *jobv1.Graph, name string) error {
 	switch {
 	case len(g.GetVertices()) == 0:
 		return invalid("the job has no operators")
-	case g.GetName() == "" && name == "":
-		return invalid("the job has no name; give it one with --name")
+	}
+	if err := checkName(cmp.Or(name, g.GetName())); err != nil {
+		return err
 	}
 	for _, v := range g.GetVertices() {
 		if v.GetParallelism() == 0 || v.GetParallelism() > g.GetMaxParallelism() {
@@ -138,21 +186,27 @@ func (s *Services) restorePoint(ctx context.Context, l *Leader, from string, g *
 		return nil, nil
 	}
 	point := &workerv1.RestorePoint{Settled: true, Savepoint: true}
-	var name string
+	var md *snapshotv1.CheckpointMetadata
+	var err error
 	if strings.Contains(from, "://") {
-		name = strings.TrimSuffix(strings.TrimSuffix(from, "/"), "/metadata") + "/metadata"
+		name := strings.TrimSuffix(strings.TrimSuffix(from, "/"), "/metadata") + "/metadata"
+		md, point.Metadata, err = driver.ReadMetadata(ctx, s.bucket, s.open, name)
 	} else {
-		cp, err := checkpointOf(l.Log.View(), from)
-		if err != nil {
-			return nil, err
+		cp, ferr := checkpointOf(l.Log.View(), from)
+		if ferr != nil {
+			return nil, ferr
 		}
-		name = cp.GetMetadata().GetName()
-		point.Savepoint, point.Settled = false, cp.GetSettled()
+		point.Savepoint, point.Settled, point.Metadata = false, cp.GetSettled(), cp.GetMetadata()
+		md, err = driver.ReadCheckpoint(ctx, s.bucket, s.open, cp)
 	}
-	md, segment, err := driver.ReadMetadata(ctx, s.bucket, s.open, name)
 	switch {
-	case errors.Is(err, blob.ErrNotExist):
+	case errors.Is(err, blob.ErrNotExist) && point.Savepoint:
 		return nil, invalid("there is no savepoint at %s", from)
+	case errors.Is(err, blob.ErrNotExist):
+		return nil, invalid("%s cannot be restored: its file %s is gone from checkpoint storage; restore from another checkpoint or savepoint",
+			from, point.GetMetadata().GetName())
+	case errors.Is(err, checkpointfile.ErrDamaged), errors.Is(err, checkpointfile.ErrVersion):
+		return nil, invalid("%v", err)
 	case err != nil:
 		return nil, invalid("%s cannot be restored: %v", from, err)
 	}
@@ -163,7 +217,7 @@ func (s *Services) restorePoint(ctx context.Context, l *Leader, from string, g *
 		return nil, invalid("%s was written with a maximum parallelism of %d, the job has %d; they must be equal, because keys are filed by it",
 			from, md.GetMaxParallelism(), g.GetMaxParallelism())
 	}
-	point.Metadata, point.Checkpoint = segment, md.GetCheckpoint()
+	point.Checkpoint = md.GetCheckpoint()
 	return point, nil
 }
 

@@ -15,9 +15,9 @@ import (
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/taskmanager/worker"
-	"github.com/weir-stream/weir/taskmanager/worker/snapshot"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -245,8 +245,8 @@ func (a *attempt) cancel() {
 // point makes a restore point of the handles of a checkpoint.
 func point(t *testing.T, n uint64, handles []*snapshotv1.TaskHandle) *workerv1.RestorePoint {
 	sort.Slice(handles, func(i, j int) bool { return handles[i].GetSubtask() < handles[j].GetSubtask() })
-	data, err := proto.Marshal(&snapshotv1.CheckpointMetadata{
-		FormatVersion: snapshot.FormatVersion, Checkpoint: n, MaxParallelism: 128, Tasks: handles,
+	data, err := checkpointfile.Encode(&snapshotv1.CheckpointMetadata{
+		FormatVersion: checkpointfile.FormatVersion, Checkpoint: n, MaxParallelism: 128, Tasks: handles,
 	})
 	require.NoError(t, err)
 	return &workerv1.RestorePoint{Checkpoint: n, Metadata: &snapshotv1.Segment{Inline: data}}

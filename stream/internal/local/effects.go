@@ -3,15 +3,12 @@ package local
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
-
-	"google.golang.org/protobuf/proto"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
-	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 )
 
@@ -99,16 +96,16 @@ func (a *attempt) carryOutOne(e checkpoint.Effect) (answer checkpoint.Event) {
 }
 
 func (a *attempt) writeMetadata(e checkpoint.WriteMetadata) checkpoint.Event {
-	data, err := proto.Marshal(e.Metadata)
+	data, err := checkpointfile.Encode(e.Metadata)
 	if err == nil {
 		err = a.dir.store.put(e.Name, data)
 	}
 	if err != nil {
 		return checkpoint.MetadataFailed{Checkpoint: e.Checkpoint, Reason: err.Error()}
 	}
-	return checkpoint.MetadataWritten{Checkpoint: e.Checkpoint, Metadata: &snapshotv1.Segment{
-		Name: e.Name, Size: uint64(len(data)), Crc32C: crc32.Checksum(data, castagnoli()), Checkpoint: e.Checkpoint,
-	}}
+	segment := checkpointfile.Segment(e.Name, data)
+	segment.Checkpoint = e.Checkpoint
+	return checkpoint.MetadataWritten{Checkpoint: e.Checkpoint, Metadata: segment}
 }
 
 // propose is the commit point.

@@ -20,6 +20,7 @@ import (
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/internal/atomicfile"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 )
 
@@ -275,9 +276,8 @@ func (d *stateDir) metadata(cp *raftv1.CompletedCheckpoint) (*snapshotv1.Checkpo
 	if err != nil {
 		return nil, fmt.Errorf("read checkpoint %d: %w", cp.GetId(), err)
 	}
-	meta := &snapshotv1.CheckpointMetadata{}
-	if err := proto.Unmarshal(data, meta); err != nil {
-		return nil, fmt.Errorf("read checkpoint %d: %w", cp.GetId(), err)
+	if err := checkpointfile.Check(cp.GetMetadata(), data); err != nil {
+		return nil, err
 	}
-	return meta, nil
+	return checkpointfile.Decode(cp.GetMetadata().GetName(), data)
 }

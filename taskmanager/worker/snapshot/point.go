@@ -14,12 +14,10 @@ import (
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/statebackend"
 )
-
-// FormatVersion is the version of metadata files that this program writes and reads.
-const FormatVersion = 1
 
 var (
 	// ErrDroppedState is wrapped by the error about state that finds no operator.
@@ -48,19 +46,25 @@ func Empty() *Point {
 // Read reads a restore point by its metadata file.
 func Read(ctx context.Context, store statebackend.SegmentStore, metadata *snapshotv1.Segment) (*Point, error) {
 	p := Empty()
-	if err := read(ctx, store, metadata, p.meta); err != nil {
-		return nil, fmt.Errorf("read checkpoint metadata %s: %w", metadata.GetName(), err)
+	data, err := read(ctx, store, metadata)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint metadata: %w", err)
 	}
-	if v := p.meta.GetFormatVersion(); v != FormatVersion {
-		return nil, operator.Fatal(fmt.Errorf("checkpoint metadata %s has format version %d, this program reads %d", metadata.GetName(), v, FormatVersion))
+	p.meta, err = checkpointfile.Decode(metadata.GetName(), data)
+	switch {
+	case errors.Is(err, checkpointfile.ErrDamaged):
+		return nil, operator.DataLoss(err)
+	case err != nil:
+		return nil, operator.Fatal(err)
 	}
 	for _, h := range p.meta.GetTasks() {
 		task := &snapshotv1.TaskSnapshot{}
-		var err error
+		data := h.GetSnapshot()
 		if h.GetSpilled() != nil {
-			err = read(ctx, store, h.GetSpilled(), task)
-		} else {
-			err = proto.Unmarshal(h.GetSnapshot(), task)
+			data, err = read(ctx, store, h.GetSpilled())
+		}
+		if err == nil {
+			err = proto.Unmarshal(data, task)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the snapshot of %s[%d] in checkpoint %d: %w", h.GetVertex(), h.GetSubtask(), p.meta.GetCheckpoint(), err)
@@ -70,18 +74,19 @@ func Read(ctx context.Context, store statebackend.SegmentStore, metadata *snapsh
 	return p, nil
 }
 
-func read(ctx context.Context, store statebackend.SegmentStore, seg *snapshotv1.Segment, into proto.Message) error {
-	data := seg.GetInline()
-	if seg.GetName() != "" {
-		path, err := store.Fetch(ctx, seg)
-		if err != nil {
-			return operator.Storage(err)
-		}
-		if data, err = os.ReadFile(path); err != nil {
-			return operator.Storage(err)
-		}
+func read(ctx context.Context, store statebackend.SegmentStore, seg *snapshotv1.Segment) ([]byte, error) {
+	if seg.GetName() == "" {
+		return seg.GetInline(), nil
 	}
-	return proto.Unmarshal(data, into)
+	path, err := store.Fetch(ctx, seg)
+	if err != nil {
+		return nil, operator.Storage(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, operator.Storage(err)
+	}
+	return data, nil
 }
 
 func (p *Point) add(task *snapshotv1.TaskSnapshot) {
@@ -131,7 +136,7 @@ func (p *Point) Check(g *graph.Graph, allowDropped, settled bool) error {
 			ErrDroppedState, strings.Join(open, ", ")))
 	}
 	if len(dropped) > 0 && !allowDropped {
-		errs = append(errs, fmt.Errorf("%w: operators %s; give the operators these uids, or allow dropped state", ErrDroppedState, strings.Join(dropped, ", ")))
+		errs = append(errs, fmt.Errorf("%w: operators %s; give the operators these uids, or allow dropped state with --allow-dropped-state", ErrDroppedState, strings.Join(dropped, ", ")))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return operator.Fatal(err)

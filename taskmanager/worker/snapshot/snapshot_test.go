@@ -16,6 +16,7 @@ import (
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/statebackend"
 	"github.com/weir-stream/weir/taskmanager/worker/snapshot"
@@ -51,13 +52,13 @@ func unkeyed(values ...string) []*snapshotv1.OperatorState {
 }
 
 func pointOf(t require.TestingT, tasks ...*snapshotv1.TaskSnapshot) *snapshot.Point {
-	meta := &snapshotv1.CheckpointMetadata{FormatVersion: snapshot.FormatVersion, MaxParallelism: 128}
+	meta := &snapshotv1.CheckpointMetadata{FormatVersion: checkpointfile.FormatVersion, MaxParallelism: 128}
 	for _, task := range tasks {
 		data, err := proto.Marshal(task)
 		require.NoError(t, err)
 		meta.Tasks = append(meta.Tasks, &snapshotv1.TaskHandle{Snapshot: data})
 	}
-	data, err := proto.Marshal(meta)
+	data, err := checkpointfile.Encode(meta)
 	require.NoError(t, err)
 	p, err := snapshot.Read(context.Background(), memory{}, &snapshotv1.Segment{Inline: data})
 	require.NoError(t, err)
@@ -188,9 +189,14 @@ func TestHandle(t *testing.T) {
 func TestReadErrors(t *testing.T) {
 	_, err := snapshot.Read(t.Context(), memory{broken: errors.New("no such file")}, &snapshotv1.Segment{Name: "m"})
 	require.Equal(t, operator.ClassStorage, operator.ClassOf(err))
-	data, err := proto.Marshal(&snapshotv1.CheckpointMetadata{FormatVersion: 99})
+	data, err := checkpointfile.Encode(&snapshotv1.CheckpointMetadata{FormatVersion: 99})
 	require.NoError(t, err)
 	_, err = snapshot.Read(t.Context(), memory{}, &snapshotv1.Segment{Inline: data})
 	require.ErrorContains(t, err, "99")
 	require.Equal(t, operator.ClassFatal, operator.ClassOf(err))
+
+	data[len(data)-1] ^= 1
+	_, err = snapshot.Read(t.Context(), memory{}, &snapshotv1.Segment{Inline: data})
+	require.ErrorIs(t, err, checkpointfile.ErrDamaged)
+	require.Equal(t, operator.ClassDataLoss, operator.ClassOf(err))
 }
