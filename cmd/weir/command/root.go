@@ -142,7 +142,11 @@ func exactly(names ...string) cobra.PositionalArgs {
 		if len(args) == len(names) {
 			return nil
 		}
-		return &usageError{fmt.Errorf("expected %s, got %d arguments\nSee '%s --help'", strings.Join(names, " "), len(args), cmd.CommandPath())}
+		expected := "no arguments"
+		if len(names) > 0 {
+			expected = strings.Join(names, " ")
+		}
+		return &usageError{fmt.Errorf("expected %s, got %d arguments\nSee '%s --help'", expected, len(args), cmd.CommandPath())}
 	}
 }
 
