@@ -1,13 +1,16 @@
 // Package client finds the leading JobManager for a user's tool and repeats requests until they have an answer.
 //
-// Every request that changes something carries an id chosen by the caller, so repeating it is safe. When patience runs out after a
-// request may have reached a leader, the error is an *[UnknownOutcomeError] and not a mere failure.
+// [Client.Do] is for requests that change something. Each carries an id chosen by the caller, so repeating it is safe. When it ends
+// without an answer after the request may have reached a leader, the error is an *[UnknownOutcomeError] and not a mere failure.
+// [Client.Ask] is for requests that change nothing.
 package client
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,12 +47,19 @@ type Client struct {
 
 // UnknownOutcomeError tells that a request was sent and that no answer says whether it took effect.
 type UnknownOutcomeError struct {
-	Err error // the last thing that went wrong
+	Err error // the last thing that went wrong; the context's error when that ended
 }
 
 // Error implements error.
 func (e *UnknownOutcomeError) Error() string {
-	return fmt.Sprintf("the request was sent, and whether it took effect is unknown: %v", e.Err)
+	why := e.Err.Error()
+	switch {
+	case errors.Is(e.Err, context.Canceled):
+		why = "interrupted before the answer"
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		why = "no answer within the time given"
+	}
+	return "the request was sent, and whether it took effect is unknown: " + why
 }
 
 // Unwrap returns the cause.
@@ -84,44 +94,58 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// Do runs fn against the leader, again as long as there is none or the connection breaks, within the client's patience. Errors of the
-// other side keep their identity for errors.Is.
+// Do runs fn, a request that changes something, against the leader, again as long as there is none or the connection breaks, within
+// the client's patience. Errors of the other side keep their identity for errors.Is.
 func (c *Client) Do(ctx context.Context, fn func(ctx context.Context, conn grpc.ClientConnInterface) error) error {
+	sent, err := c.request(ctx, fn)
+	if err != nil && sent {
+		return &UnknownOutcomeError{err}
+	}
+	return err
+}
+
+// Ask is Do for a request that changes nothing, so that no outcome of it can be unknown. When ctx ends, the error is ctx's own.
+func (c *Client) Ask(ctx context.Context, fn func(ctx context.Context, conn grpc.ClientConnInterface) error) error {
+	_, err := c.request(ctx, fn)
+	return err
+}
+
+// request repeats fn until the leader answers. With an error, sent tells that fn may have reached a leader whose answer is not known.
+func (c *Client) request(ctx context.Context, fn func(ctx context.Context, conn grpc.ClientConnInterface) error) (sent bool, err error) {
 	deadline := time.Now().Add(c.cfg.Patience)
-	var sent bool
-	var last error
+	said := map[string]error{} // the last word of each JobManager
 	for {
 		for _, address := range c.order() {
-			hops := 0
-			for address != "" && hops < 3 {
+			for hops := 0; address != "" && hops < 3; hops++ {
 				conn, err := c.connect(ctx, address)
+				if ctx.Err() != nil {
+					return sent, ctx.Err()
+				}
 				if err != nil {
-					last = err
+					said[address] = err
 					break
 				}
 				begun := time.Now()
 				err = grpcerr.Decode(fn(ctx, conn))
 				deadline = deadline.Add(time.Since(begun)) // patience is for looking, not for what a request takes
+				said[address] = err
 				var follow *grpcerr.NotLeaderError
 				switch {
 				case err == nil:
 					c.settle(address)
-					return nil
+					return false, nil
 				case errors.As(err, &follow):
-					last = fmt.Errorf("%s: %w", address, err)
 					address = follow.LeaderAddress
-					hops++
 					continue
+				case !undecided(err):
+					return false, err
+				}
+				sent = true
+				switch {
 				case ctx.Err() != nil:
-					if sent || status.Code(err) != codes.Canceled {
-						return &UnknownOutcomeError{err}
-					}
-					return err
-				case repeatable(err):
-					sent = true
-					last = fmt.Errorf("%s: %w", address, err)
-				default:
-					return err
+					return true, ctx.Err()
+				case status.Code(err) == codes.DeadlineExceeded: // of ctx, by the clock of the other side
+					return true, fmt.Errorf("%s: %w", address, context.DeadlineExceeded)
 				}
 				break
 			}
@@ -129,22 +153,56 @@ func (c *Client) Do(ctx context.Context, fn func(ctx context.Context, conn grpc.
 		select {
 		case <-time.After(c.cfg.Pause):
 		case <-ctx.Done():
+			return sent, ctx.Err()
 		}
-		switch {
-		case ctx.Err() == nil && time.Now().Before(deadline):
-		case sent:
-			return &UnknownOutcomeError{last}
-		case ctx.Err() != nil:
-			return ctx.Err()
-		default:
-			return c.giveUp(last)
+		if time.Now().After(deadline) {
+			return sent, c.noLeader(said)
 		}
 	}
 }
 
-func (c *Client) giveUp(last error) error {
-	return fmt.Errorf("no leading JobManager was found within %v: asked %s: %w", c.cfg.Patience, strings.Join(c.cfg.Addresses, ", "), last)
+// NoLeaderError tells that no JobManager took a request.
+type NoLeaderError struct {
+	// Patience is for how long one was looked for.
+	Patience time.Duration
+	// Addresses are the JobManagers that were asked, and Said what came of it, in the same order.
+	Addresses []string
+	Said      []error
 }
+
+func (c *Client) noLeader(said map[string]error) error {
+	e := &NoLeaderError{Patience: c.cfg.Patience}
+	for _, address := range c.cfg.Addresses {
+		if err, ok := said[address]; ok {
+			e.Addresses, e.Said = append(e.Addresses, address), append(e.Said, err)
+			delete(said, address)
+		}
+	}
+	for _, address := range slices.Sorted(maps.Keys(said)) { // those that others called the leader
+		e.Addresses, e.Said = append(e.Addresses, address), append(e.Said, said[address])
+	}
+	return e
+}
+
+// Error implements error.
+func (e *NoLeaderError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "no leading JobManager was found within %v: asked ", e.Patience)
+	for i, address := range e.Addresses {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		text := e.Said[i].Error()
+		if st, ok := status.FromError(e.Said[i]); ok {
+			text = st.Message()
+		}
+		fmt.Fprintf(&b, "%s (%s)", address, text)
+	}
+	return b.String()
+}
+
+// Unwrap returns what the JobManagers said.
+func (e *NoLeaderError) Unwrap() []error { return e.Said }
 
 // order lists the addresses to ask, the last leader first.
 func (c *Client) order() []string {
@@ -181,7 +239,7 @@ func (c *Client) connect(ctx context.Context, address string) (*grpc.ClientConn,
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 		if err != nil {
 			c.mu.Unlock()
-			return nil, fmt.Errorf("%s: %w", address, err)
+			return nil, err
 		}
 		c.conns[address] = conn
 	}
@@ -195,11 +253,11 @@ func (c *Client) connect(ctx context.Context, address string) (*grpc.ClientConn,
 			conn.Connect()
 		case connectivity.TransientFailure:
 			c.drop(address, conn) // the next round dials anew, without gRPC's own back-off
-			return nil, fmt.Errorf("%s: cannot connect", address)
+			return nil, errors.New("cannot connect")
 		}
 		if !conn.WaitForStateChange(ctx, state) {
 			c.drop(address, conn)
-			return nil, fmt.Errorf("%s: no connection within %v", address, c.cfg.ConnectTimeout)
+			return nil, fmt.Errorf("no connection within %v", c.cfg.ConnectTimeout)
 		}
 	}
 }
@@ -213,10 +271,15 @@ func (c *Client) drop(address string, conn *grpc.ClientConn) {
 	_ = conn.Close()
 }
 
-// repeatable reports whether a request should be sent again: its outcome is unknown or it was not looked at.
-func repeatable(err error) bool {
-	if errors.Is(err, grpcerr.ErrUnknownOutcome) {
+// undecided reports whether err is no answer to a request: whether it took effect cannot be told from it.
+func undecided(err error) bool {
+	if errors.Is(err, grpcerr.ErrUnknownOutcome) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
-	return status.Code(err) == codes.Unavailable
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return true
+	default:
+		return false
+	}
 }

@@ -165,13 +165,81 @@ func TestUnknownOutcomeIsRepeatedAndThenSaid(t *testing.T) {
 	}
 }
 
-func TestInterruptedInTheMiddleOfARequest(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	block := make(chan struct{})
-	j := serve(t, func(int) error { cancel(); <-block; return nil })
+func TestNoAnswerIsAnUnknownOutcome(t *testing.T) {
+	short := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, 100*time.Millisecond)
+	}
+	var stop context.CancelFunc
+	for name, test := range map[string]struct {
+		limit  func(context.Context) (context.Context, context.CancelFunc)
+		answer func() error // nil for none
+		is     error
+	}{
+		"interrupted":                         {context.WithCancel, nil, context.Canceled},
+		"out of time":                         {short, nil, context.DeadlineExceeded},
+		"out of time by the leader's clock":   {context.WithCancel, func() error { return status.Error(codes.DeadlineExceeded, "late") }, context.DeadlineExceeded},
+		"interrupted, and the connection too": {context.WithCancel, func() error { stop(); return status.Error(codes.Unavailable, "EOF") }, context.Canceled},
+		"a leader that stops":                 {context.WithCancel, func() error { return status.Error(codes.Canceled, "stopping") }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := test.limit(t.Context())
+			defer cancel()
+			stop = cancel
+			done := make(chan struct{})
+			j := serve(t, func(int) error {
+				if test.answer != nil {
+					return test.answer()
+				}
+				if name == "interrupted" {
+					cancel()
+				}
+				<-done
+				return nil
+			})
+			_, err := submit(ctx, newClient(t, j.address))
+			close(done)
+			var unknown *client.UnknownOutcomeError
+			require.ErrorAs(t, err, &unknown)
+			if test.is != nil {
+				require.ErrorIs(t, err, test.is)
+			}
+			require.NotContains(t, err.Error(), "rpc error")
+		})
+	}
+}
+
+func TestInterruptedBeforeARequest(t *testing.T) {
+	j := serve(t, func(int) error { return &grpcerr.NotLeaderError{} })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
 	_, err := submit(ctx, newClient(t, j.address))
-	close(block)
-	require.Error(t, err)
+	require.Equal(t, context.DeadlineExceeded, err, "nothing was sent to a leader")
+}
+
+func TestAskingHasNoUnknownOutcome(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	j := serve(t, func(int) error { cancel(); <-done; return nil })
+	err := newClient(t, j.address).Ask(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		_, err := jobv1.NewJobServiceClient(conn).SubmitJob(ctx, &jobv1.SubmitJobRequest{})
+		return err
+	})
+	close(done)
+	require.Equal(t, context.Canceled, err)
+}
+
+func TestEachJobManagerIsListedWithWhatItSaid(t *testing.T) {
+	alive, down := serve(t, func(int) error { return &grpcerr.NotLeaderError{} }), deadAddress(t)
+	gone := deadAddress(t)
+	misled := serve(t, func(int) error { return &grpcerr.NotLeaderError{LeaderID: "jm9", LeaderAddress: gone} })
+	_, err := submit(t.Context(), newClient(t, alive.address, down, misled.address))
+	require.EqualError(t, err, "no leading JobManager was found within 700ms: asked "+
+		alive.address+" (this JobManager does not lead, and no leader is known at the moment), "+
+		down+" (cannot connect), "+
+		misled.address+" (this JobManager does not lead; the leader is jm9 at "+gone+"), "+
+		gone+" (cannot connect)")
+	require.ErrorIs(t, err, grpcerr.ErrNotLeader)
 }
 
 func TestUpload(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 // chunkBytes is the size of one piece of a job binary; the protocol allows 1 MiB.
 const chunkBytes = 512 << 10
 
-// Upload sends a job binary of which the hash and size are known. It may be repeated.
+// Upload sends a job binary of which the hash and size are known. It may be repeated: an upload cut short changes nothing.
 func (c *Client) Upload(ctx context.Context, binary io.ReadSeeker, hash string, size int64) error {
-	return c.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+	return c.Ask(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		if _, err := binary.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("reading the binary: %w", err)
 		}

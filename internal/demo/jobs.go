@@ -72,7 +72,7 @@ func (j *jobs) weir(ctx context.Context, args ...string) (string, error) {
 // refresh looks at the job; a cluster without a leader for the moment is no error.
 func (j *jobs) refresh(ctx context.Context) error {
 	var job *jobv1.Job
-	err := j.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+	err := j.client.Ask(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		resp, err := jobv1.NewJobServiceClient(conn).GetJob(ctx, &jobv1.GetJobRequest{Job: j.id})
 		job = resp.GetJob()
 		return err

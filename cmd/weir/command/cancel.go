@@ -32,11 +32,11 @@ given up; no transaction stays open. To end a job so that it can go on later use
 		}
 		defer c.Close()
 		req := &jobv1.CancelJobRequest{RequestId: id(), Job: args[0]}
-		resp, err := call(cmd.Context(), c, req, jobv1.JobServiceClient.CancelJob)
+		resp, err := change(cmd.Context(), c, req, jobv1.JobServiceClient.CancelJob)
 		if err != nil {
-			return withRequest(fmt.Errorf("cancelling %s: %w", args[0], err), req.GetRequestId())
+			return sent("cancelling "+args[0], err, req.GetRequestId(), "weir show "+args[0])
 		}
-		j, err := a.awaitEnd(cmd.Context(), c, resp.GetJobId(), *wait)
+		j, err := a.awaitEnd(cmd.Context(), c, "cancel", resp.GetJobId(), *wait)
 		if err != nil {
 			return err
 		}
@@ -54,16 +54,25 @@ func waitFlag(cmd *cobra.Command) *time.Duration {
 	return cmd.Flags().Duration("wait", 3*time.Minute, "how long to wait for the end of the job")
 }
 
-// awaitEnd waits for a job's end.
-func (a *app) awaitEnd(ctx context.Context, c *client.Client, id string, wait time.Duration) (*jobv1.Job, error) {
+// awaitEnd waits for the end of a job whose cancel or stop, as what says, was accepted.
+func (a *app) awaitEnd(ctx context.Context, c *client.Client, what, id string, wait time.Duration) (*jobv1.Job, error) {
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	j, err := a.await(limited, c, id, func(j *jobv1.Job) bool { return ended(j.GetState()) })
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, fmt.Errorf("job %s has not ended after %v (%s%s); it goes on ending by itself, 'weir show %s' tells more",
-			id, wait, stateName(j.GetState()), waitingFor(j), id)
+	accepted := fmt.Sprintf("the %s of job %s was accepted and goes on by itself, 'weir show %s' tells more", what, id, id)
+	switch {
+	case err == nil:
+		return j, nil
+	case ctx.Err() != nil:
+		// Not wrapped: this is more than an interruption.
+		return nil, fmt.Errorf("%s; only the waiting for its end was interrupted", accepted)
+	case errors.Is(err, context.DeadlineExceeded) && j != nil:
+		return nil, fmt.Errorf("job %s has not ended after %v (%s%s); %s", id, wait, stateName(j.GetState()), waitingFor(j), accepted)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("job %s was not seen to end within %v; %s", id, wait, accepted)
+	default:
+		return nil, fmt.Errorf("%s; its end cannot be seen: %w", accepted, err)
 	}
-	return j, err
 }
 
 func waitingFor(j *jobv1.Job) string {

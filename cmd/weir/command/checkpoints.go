@@ -25,7 +25,7 @@ func (a *app) checkpoints() *cobra.Command {
 			return err
 		}
 		defer c.Close()
-		resp, err := call(cmd.Context(), c, &jobv1.ListCheckpointsRequest{Job: args[0]}, jobv1.JobServiceClient.ListCheckpoints)
+		resp, err := ask(cmd.Context(), c, &jobv1.ListCheckpointsRequest{Job: args[0]}, jobv1.JobServiceClient.ListCheckpoints)
 		if err != nil {
 			return err
 		}

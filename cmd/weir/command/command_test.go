@@ -44,6 +44,7 @@ type cluster struct {
 	mu       sync.Mutex
 	jobs     []*jobv1.Job // what GetJob answers, one after the other, the last one for ever
 	err      error
+	hang     func(proto.Message) bool // whether a request stays without an answer
 	requests []proto.Message
 	uploaded []byte
 }
@@ -65,11 +66,16 @@ func newCluster(t *testing.T, jobs ...*jobv1.Job) *cluster {
 }
 
 // take records a request and returns the error to answer with.
-func (c *cluster) take(m proto.Message) error {
+func (c *cluster) take(ctx context.Context, m proto.Message) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.requests = append(c.requests, m)
-	return c.err
+	hang, err := c.hang != nil && c.hang(m), c.err
+	c.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
 }
 
 func find[T proto.Message](t *testing.T, c *cluster) T {
@@ -86,7 +92,10 @@ func find[T proto.Message](t *testing.T, c *cluster) T {
 	return none
 }
 
-func (c *cluster) GetJob(_ context.Context, m *jobv1.GetJobRequest) (*jobv1.GetJobResponse, error) {
+func (c *cluster) GetJob(ctx context.Context, m *jobv1.GetJobRequest) (*jobv1.GetJobResponse, error) {
+	if err := c.take(ctx, m); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.jobs) == 0 {
@@ -99,32 +108,32 @@ func (c *cluster) GetJob(_ context.Context, m *jobv1.GetJobRequest) (*jobv1.GetJ
 	return &jobv1.GetJobResponse{Job: j}, nil
 }
 
-func (c *cluster) ListJobs(_ context.Context, m *jobv1.ListJobsRequest) (*jobv1.ListJobsResponse, error) {
-	return &jobv1.ListJobsResponse{Jobs: c.jobs, FreeSlots: 1, TotalSlots: 4}, c.take(m)
+func (c *cluster) ListJobs(ctx context.Context, m *jobv1.ListJobsRequest) (*jobv1.ListJobsResponse, error) {
+	return &jobv1.ListJobsResponse{Jobs: c.jobs, FreeSlots: 1, TotalSlots: 4}, c.take(ctx, m)
 }
 
-func (c *cluster) SubmitJob(_ context.Context, m *jobv1.SubmitJobRequest) (*jobv1.SubmitJobResponse, error) {
-	return &jobv1.SubmitJobResponse{JobId: "job1"}, c.take(m)
+func (c *cluster) SubmitJob(ctx context.Context, m *jobv1.SubmitJobRequest) (*jobv1.SubmitJobResponse, error) {
+	return &jobv1.SubmitJobResponse{JobId: "job1"}, c.take(ctx, m)
 }
 
-func (c *cluster) CancelJob(_ context.Context, m *jobv1.CancelJobRequest) (*jobv1.CancelJobResponse, error) {
-	return &jobv1.CancelJobResponse{JobId: "job1"}, c.take(m)
+func (c *cluster) CancelJob(ctx context.Context, m *jobv1.CancelJobRequest) (*jobv1.CancelJobResponse, error) {
+	return &jobv1.CancelJobResponse{JobId: "job1"}, c.take(ctx, m)
 }
 
-func (c *cluster) StopJob(_ context.Context, m *jobv1.StopJobRequest) (*jobv1.StopJobResponse, error) {
-	return &jobv1.StopJobResponse{JobId: "job1"}, c.take(m)
+func (c *cluster) StopJob(ctx context.Context, m *jobv1.StopJobRequest) (*jobv1.StopJobResponse, error) {
+	return &jobv1.StopJobResponse{JobId: "job1"}, c.take(ctx, m)
 }
 
-func (c *cluster) CreateSavepoint(_ context.Context, m *jobv1.CreateSavepointRequest) (*jobv1.CreateSavepointResponse, error) {
-	return &jobv1.CreateSavepointResponse{Path: "file:///sp/1", Checkpoint: 7}, c.take(m)
+func (c *cluster) CreateSavepoint(ctx context.Context, m *jobv1.CreateSavepointRequest) (*jobv1.CreateSavepointResponse, error) {
+	return &jobv1.CreateSavepointResponse{Path: "file:///sp/1", Checkpoint: 7}, c.take(ctx, m)
 }
 
-func (c *cluster) ListCheckpoints(_ context.Context, m *jobv1.ListCheckpointsRequest) (*jobv1.ListCheckpointsResponse, error) {
+func (c *cluster) ListCheckpoints(ctx context.Context, m *jobv1.ListCheckpointsRequest) (*jobv1.ListCheckpointsResponse, error) {
 	return &jobv1.ListCheckpointsResponse{Checkpoints: []*jobv1.Checkpoint{
 		{Id: 8, Attempt: 2, State: "in progress", TriggeredAtMs: 1764400000000, WaitingFor: []string{"count/1"}},
 		{Id: 7, Attempt: 2, State: "completed", TriggeredAtMs: 1764399999000, DurationMs: 84, DeltaBytes: 2048, TotalBytes: 5 << 20, Savepoint: true, Path: "file:///sp/1"},
 		{Id: 6, Attempt: 1, State: "failed", TriggeredAtMs: 1764399998000, DurationMs: 60000, Failure: "no space left on file:///srv"},
-	}}, c.take(m)
+	}}, c.take(ctx, m)
 }
 
 func (c *cluster) ReadLogs(m *jobv1.ReadLogsRequest, st grpc.ServerStreamingServer[jobv1.ReadLogsResponse]) error {
@@ -137,7 +146,7 @@ func (c *cluster) ReadLogs(m *jobv1.ReadLogsRequest, st grpc.ServerStreamingServ
 			return err
 		}
 	}
-	return c.take(m)
+	return c.take(st.Context(), m)
 }
 
 func (c *cluster) UploadArtifact(st grpc.ClientStreamingServer[jobv1.UploadArtifactRequest, jobv1.UploadArtifactResponse]) error {
@@ -159,13 +168,13 @@ func (c *cluster) UploadArtifact(st grpc.ClientStreamingServer[jobv1.UploadArtif
 	c.mu.Lock()
 	c.uploaded = content
 	c.mu.Unlock()
-	if err := c.take(first); err != nil {
+	if err := c.take(st.Context(), first); err != nil {
 		return err
 	}
 	return st.SendAndClose(&jobv1.UploadArtifactResponse{})
 }
 
-func (c *cluster) ListMembers(_ context.Context, m *clusterv1.ListMembersRequest) (*clusterv1.ListMembersResponse, error) {
+func (c *cluster) ListMembers(ctx context.Context, m *clusterv1.ListMembersRequest) (*clusterv1.ListMembersResponse, error) {
 	return &clusterv1.ListMembersResponse{
 		ClusterId: "c1", Term: 3,
 		Members: []*clusterv1.Member{
@@ -173,15 +182,15 @@ func (c *cluster) ListMembers(_ context.Context, m *clusterv1.ListMembersRequest
 			{Id: "jm2", RaftAddress: "h2:6124", Voter: true},
 		},
 		Taskmanagers: []*clusterv1.TaskManager{{Id: "tm1", Host: "h3", Slots: 4, FreeSlots: 1, Version: "1.0", LastSeenMs: 350}},
-	}, c.take(m)
+	}, c.take(ctx, m)
 }
 
-func (c *cluster) RemoveMember(_ context.Context, m *clusterv1.RemoveMemberRequest) (*clusterv1.RemoveMemberResponse, error) {
-	return &clusterv1.RemoveMemberResponse{}, c.take(m)
+func (c *cluster) RemoveMember(ctx context.Context, m *clusterv1.RemoveMemberRequest) (*clusterv1.RemoveMemberResponse, error) {
+	return &clusterv1.RemoveMemberResponse{}, c.take(ctx, m)
 }
 
-func (c *cluster) AddMember(_ context.Context, m *clusterv1.AddMemberRequest) (*clusterv1.AddMemberResponse, error) {
-	return &clusterv1.AddMemberResponse{}, c.take(m)
+func (c *cluster) AddMember(ctx context.Context, m *clusterv1.AddMemberRequest) (*clusterv1.AddMemberResponse, error) {
+	return &clusterv1.AddMemberResponse{}, c.take(ctx, m)
 }
 
 // run runs weir against the cluster.
@@ -190,8 +199,12 @@ func (c *cluster) run(t *testing.T, args ...string) (code int, stdout, stderr st
 }
 
 func weir(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	return weirIn(t.Context(), environ, args...)
+}
+
+func weirIn(ctx context.Context, environ []string, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = command.Execute(t.Context(), args, command.IO{Out: &out, Err: &errs, Environ: environ})
+	code = command.Execute(ctx, args, command.IO{Out: &out, Err: &errs, Environ: environ})
 	return code, out.String(), errs.String()
 }
 

@@ -8,16 +8,14 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/internal/client"
 )
 
-// call makes one unary request to the leader's JobService.
-func call[Req, Resp proto.Message](ctx context.Context, c *client.Client, req Req,
+// change makes one unary request that changes something to the leader's JobService.
+func change[Req, Resp proto.Message](ctx context.Context, c *client.Client, req Req,
 	method func(jobv1.JobServiceClient, context.Context, Req, ...grpc.CallOption) (Resp, error),
 ) (resp Resp, err error) {
 	err = c.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) (err error) {
@@ -27,27 +25,32 @@ func call[Req, Resp proto.Message](ctx context.Context, c *client.Client, req Re
 	return resp, err
 }
 
+// ask is change for a request that changes nothing.
+func ask[Req, Resp proto.Message](ctx context.Context, c *client.Client, req Req,
+	method func(jobv1.JobServiceClient, context.Context, Req, ...grpc.CallOption) (Resp, error),
+) (resp Resp, err error) {
+	err = c.Ask(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) (err error) {
+		resp, err = method(jobv1.NewJobServiceClient(conn), ctx, req)
+		return err
+	})
+	return resp, err
+}
+
 func getJob(ctx context.Context, c *client.Client, job string) (*jobv1.Job, error) {
-	resp, err := call(ctx, c, &jobv1.GetJobRequest{Job: job}, jobv1.JobServiceClient.GetJob)
+	resp, err := ask(ctx, c, &jobv1.GetJobRequest{Job: job}, jobv1.JobServiceClient.GetJob)
 	return resp.GetJob(), err
 }
 
-// await looks at a job until done says so. With an error, which is ctx's own when ctx ends, it returns what it saw last, nil for
+// await looks at a job until done says so. With an error, which is that of ctx when ctx ends, it returns what it saw last, nil for
 // nothing.
 func (a *app) await(ctx context.Context, c *client.Client, job string, done func(*jobv1.Job) bool) (*jobv1.Job, error) {
 	var last *jobv1.Job
 	for {
 		j, err := getJob(ctx, c, job)
-		switch {
-		case err == nil:
-			last = j
-		case ctx.Err() != nil:
-			return last, ctx.Err()
-		case status.Code(err) == codes.DeadlineExceeded: // the member's clock was a little ahead of ours
-			return last, context.DeadlineExceeded
-		default:
+		if err != nil {
 			return last, err
 		}
+		last = j
 		if done(j) {
 			return j, nil
 		}
@@ -68,13 +71,15 @@ func requestID(cmd *cobra.Command) func() string {
 	}
 }
 
-// withRequest adds the request's id to an error after which repeating the request tells its outcome.
-func withRequest(err error, id string) error {
+// sent words the error of a request that changes something. When its outcome is unknown, it names the ways to find out: look, a
+// command, or the request again with its id.
+func sent(what string, err error, id, look string) error {
+	err = fmt.Errorf("%s: %w", what, err)
 	var unknown *client.UnknownOutcomeError
 	if !errors.As(err, &unknown) {
 		return err
 	}
-	return fmt.Errorf("%w (request id %s)", err, id)
+	return fmt.Errorf("%w\n'%s' tells, and so does the same command with --request-id %s: it is done once at most", err, look, id)
 }
 
 // completeJobs completes the id of a job that has not ended.
@@ -87,7 +92,7 @@ func (f *clientFlags) completeJobs(cmd *cobra.Command, args []string, _ string) 
 		return nil, cobra.ShellCompDirectiveError
 	}
 	defer c.Close()
-	list, err := call(cmd.Context(), c, &jobv1.ListJobsRequest{IncludeEnded: true}, jobv1.JobServiceClient.ListJobs)
+	list, err := ask(cmd.Context(), c, &jobv1.ListJobsRequest{IncludeEnded: true}, jobv1.JobServiceClient.ListJobs)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -24,7 +24,7 @@ func (a *app) list() *cobra.Command {
 			return err
 		}
 		defer c.Close()
-		resp, err := call(cmd.Context(), c, &jobv1.ListJobsRequest{IncludeEnded: *all}, jobv1.JobServiceClient.ListJobs)
+		resp, err := ask(cmd.Context(), c, &jobv1.ListJobsRequest{IncludeEnded: *all}, jobv1.JobServiceClient.ListJobs)
 		if err != nil {
 			return err
 		}

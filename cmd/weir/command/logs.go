@@ -34,7 +34,7 @@ func (a *app) logs() *cobra.Command {
 		defer c.Close()
 		req.Job = args[0]
 		p := &logPrinter{out: a.Out, json: flags.output == "json"}
-		return c.Do(cmd.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		return c.Ask(cmd.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			stream, err := jobv1.NewJobServiceClient(conn).ReadLogs(ctx, req)
@@ -46,6 +46,8 @@ func (a *app) logs() *cobra.Command {
 				switch {
 				case errors.Is(err, io.EOF):
 					return nil
+				case err != nil && ctx.Err() != nil:
+					return ctx.Err()
 				case err != nil && p.begun:
 					// Not repeated: what was printed cannot be taken back.
 					return errors.New("the connection broke in the middle of the logs: " + err.Error())

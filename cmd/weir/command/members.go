@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	"github.com/weir-stream/weir/internal/client"
 )
 
 func (a *app) members() *cobra.Command {
@@ -21,7 +23,7 @@ func (a *app) members() *cobra.Command {
 	flags := a.clientFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var resp *clusterv1.ListMembersResponse
-		err := flags.membership(cmd.Context(), func(ctx context.Context, m clusterv1.MembershipServiceClient) (err error) {
+		err := flags.membership(cmd.Context(), (*client.Client).Ask, func(ctx context.Context, m clusterv1.MembershipServiceClient) (err error) {
 			resp, err = m.ListMembers(ctx, &clusterv1.ListMembersRequest{})
 			return err
 		})
@@ -76,7 +78,7 @@ func (a *app) addMember() *cobra.Command {
 	}
 	flags := a.clientFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return flags.membership(cmd.Context(), func(ctx context.Context, m clusterv1.MembershipServiceClient) error {
+		return flags.changeMembers(cmd.Context(), "adding "+args[0], func(ctx context.Context, m clusterv1.MembershipServiceClient) error {
 			_, err := m.AddMember(ctx, &clusterv1.AddMemberRequest{Id: args[0], RaftAddress: args[1]})
 			return err
 		})
@@ -93,7 +95,7 @@ func (a *app) removeMember() *cobra.Command {
 	}
 	flags := a.clientFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return flags.membership(cmd.Context(), func(ctx context.Context, m clusterv1.MembershipServiceClient) error {
+		return flags.changeMembers(cmd.Context(), "removing "+args[0], func(ctx context.Context, m clusterv1.MembershipServiceClient) error {
 			_, err := m.RemoveMember(ctx, &clusterv1.RemoveMemberRequest{Id: args[0]})
 			return err
 		})
@@ -101,14 +103,27 @@ func (a *app) removeMember() *cobra.Command {
 	return cmd
 }
 
-// membership makes one request to the MembershipService.
-func (f *clientFlags) membership(ctx context.Context, fn func(context.Context, clusterv1.MembershipServiceClient) error) error {
+// changeMembers makes one request to the MembershipService that changes something.
+func (f *clientFlags) changeMembers(ctx context.Context, what string, fn func(context.Context, clusterv1.MembershipServiceClient) error) error {
+	err := f.membership(ctx, (*client.Client).Do, fn)
+	var unknown *client.UnknownOutcomeError
+	if errors.As(err, &unknown) {
+		return fmt.Errorf("%s: %w\n'weir members' tells; the same command may be repeated", what, err)
+	}
+	return err
+}
+
+// membership makes one request to the MembershipService by client.Do or client.Ask.
+func (f *clientFlags) membership(ctx context.Context,
+	request func(*client.Client, context.Context, func(context.Context, grpc.ClientConnInterface) error) error,
+	fn func(context.Context, clusterv1.MembershipServiceClient) error,
+) error {
 	c, err := f.connect()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return c.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+	return request(c, ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		return fn(ctx, clusterv1.NewMembershipServiceClient(conn))
 	})
 }

@@ -174,12 +174,8 @@ func lastFailure(j *jobv1.Job) string {
 // explain turns an error into what a user can act on.
 func explain(err error) string {
 	var unknown *client.UnknownOutcomeError
-	switch {
-	case errors.As(err, &unknown):
-		return err.Error() + "\nlook with 'weir list', or repeat the command with the same --request-id: it is then done once at most"
-	case errors.Is(err, context.Canceled):
-		return "interrupted"
-	default:
-		return err.Error()
+	if errors.Is(err, context.Canceled) && !errors.As(err, &unknown) {
+		return "interrupted" // and nothing was changed
 	}
+	return err.Error()
 }

@@ -28,9 +28,9 @@ jobs can start at any later time, and print its path.`,
 		}
 		defer c.Close()
 		req := &jobv1.CreateSavepointRequest{RequestId: id(), Job: args[0], Dir: *dir}
-		resp, err := call(cmd.Context(), c, req, jobv1.JobServiceClient.CreateSavepoint)
+		resp, err := change(cmd.Context(), c, req, jobv1.JobServiceClient.CreateSavepoint)
 		if err != nil {
-			return withRequest(fmt.Errorf("savepoint of %s: %w", args[0], err), req.GetRequestId())
+			return sent("savepoint of "+args[0], err, req.GetRequestId(), "weir checkpoints "+args[0])
 		}
 		if flags.output == "json" {
 			return writeJSON(a.Out, resp)

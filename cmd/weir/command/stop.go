@@ -33,11 +33,11 @@ from there. When the checkpoint fails the job goes on running and the command fa
 		req := &jobv1.StopJobRequest{RequestId: id(), Job: args[0], SavepointDir: *dir}
 		limited, cancel := context.WithTimeout(cmd.Context(), *wait)
 		defer cancel()
-		resp, err := call(limited, c, req, jobv1.JobServiceClient.StopJob)
+		resp, err := change(limited, c, req, jobv1.JobServiceClient.StopJob)
 		if err != nil {
-			return withRequest(fmt.Errorf("stopping %s: %w", args[0], err), req.GetRequestId())
+			return sent("stopping "+args[0], err, req.GetRequestId(), "weir show "+args[0])
 		}
-		j, err := a.awaitEnd(cmd.Context(), c, resp.GetJobId(), *wait)
+		j, err := a.awaitEnd(cmd.Context(), c, "stop", resp.GetJobId(), *wait)
 		if err != nil {
 			return err
 		}

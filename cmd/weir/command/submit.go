@@ -66,9 +66,9 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 		}
 		req.RequestId, req.ArtifactSha256, req.Args = id(), b.hash, args[1:]
 		req.DefaultName = strings.TrimSuffix(filepath.Base(args[0]), ".exe")
-		resp, err := call(ctx, c, req, jobv1.JobServiceClient.SubmitJob)
+		resp, err := change(ctx, c, req, jobv1.JobServiceClient.SubmitJob)
 		if err != nil {
-			return withRequest(fmt.Errorf("submitting: %w", err), req.GetRequestId())
+			return sent("submitting", err, req.GetRequestId(), "weir list --all")
 		}
 		job := &jobv1.Job{Id: resp.GetJobId()}
 		var result error
@@ -95,7 +95,8 @@ func (a *app) awaitPrepared(ctx context.Context, c *client.Client, id string, wa
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return j, fmt.Errorf("job %s was submitted and goes on: %w", id, err)
+		// Not wrapped: this is more than an interruption.
+		return j, fmt.Errorf("job %s was submitted and goes on by itself, 'weir show %s' tells more; only the waiting for it was interrupted", id, id)
 	case err != nil && !errors.Is(err, context.DeadlineExceeded):
 		return j, fmt.Errorf("job %s was submitted, but its state cannot be seen: %w", id, err)
 	case err != nil && lastFailure(j) != "":

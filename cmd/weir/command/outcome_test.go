@@ -1,0 +1,117 @@
+package command_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+)
+
+// hangAt makes the requests of one type stay without an answer, and calls then at each.
+func hangAt[T proto.Message](c *cluster, then func()) {
+	c.hang = func(m proto.Message) bool {
+		_, hit := m.(T)
+		if hit && then != nil {
+			then()
+		}
+		return hit
+	}
+}
+
+func TestChangeWithoutAnAnswer(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		look string
+		hang func(*cluster, func())
+	}{
+		{[]string{"submit", jobBinary(t), "--request-id", "r9"}, "'weir list --all' tells", hangAt[*jobv1.SubmitJobRequest]},
+		{[]string{"stop", "totals", "--request-id", "r9"}, "'weir show totals' tells", hangAt[*jobv1.StopJobRequest]},
+		{[]string{"cancel", "totals", "--request-id", "r9"}, "'weir show totals' tells", hangAt[*jobv1.CancelJobRequest]},
+		{[]string{"savepoint", "totals", "--request-id", "r9"}, "'weir checkpoints totals' tells", hangAt[*jobv1.CreateSavepointRequest]},
+		{[]string{"members", "remove", "jm4"}, "'weir members' tells", hangAt[*clusterv1.RemoveMemberRequest]},
+	} {
+		t.Run(test.args[0], func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := newCluster(t, runningJob())
+			test.hang(c, cancel)
+			code, out, messages := weirIn(ctx, []string{"WEIR_JOBMANAGER=" + c.address}, test.args...)
+			require.Equal(t, 1, code)
+			require.Empty(t, out)
+			require.Contains(t, messages, "whether it took effect is unknown: interrupted before the answer")
+			require.Contains(t, messages, test.look)
+			if test.args[0] != "members" {
+				require.Contains(t, messages, "--request-id r9")
+			}
+			require.NotContains(t, messages, "rpc error")
+		})
+	}
+	t.Run("stop in its time", func(t *testing.T) {
+		c := newCluster(t, runningJob())
+		hangAt[*jobv1.StopJobRequest](c, nil)
+		code, _, messages := c.run(t, "stop", "totals", "--wait", "150ms", "--request-id", "r9")
+		require.Equal(t, 1, code)
+		require.Contains(t, messages, "unknown: no answer within the time given")
+		require.Contains(t, messages, "--request-id r9")
+	})
+}
+
+func TestAnsweredChangeWhoseEndIsNotSeen(t *testing.T) {
+	for _, args := range [][]string{{"stop", "totals"}, {"cancel", "totals"}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := newCluster(t, runningJob())
+		hangAt[*jobv1.GetJobRequest](c, cancel)
+		code, out, messages := weirIn(ctx, []string{"WEIR_JOBMANAGER=" + c.address}, args...)
+		require.Equal(t, 1, code)
+		require.Empty(t, out)
+		require.Contains(t, messages, "the "+args[0]+" of job job1 was accepted and goes on by itself, 'weir show job1' tells more")
+		require.Contains(t, messages, "interrupted")
+
+		c = newCluster(t, runningJob())
+		hangAt[*jobv1.GetJobRequest](c, nil)
+		code, _, messages = c.run(t, append(args, "--wait", "150ms")...)
+		require.Equal(t, 1, code)
+		require.Contains(t, messages, "was not seen to end within 150ms; the "+args[0]+" of job job1 was accepted")
+	}
+	t.Run("submit, interrupted", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := newCluster(t, runningJob())
+		hangAt[*jobv1.GetJobRequest](c, cancel)
+		code, out, messages := weirIn(ctx, []string{"WEIR_JOBMANAGER=" + c.address}, "submit", jobBinary(t))
+		require.Equal(t, 1, code)
+		require.Equal(t, "job1\n", out)
+		require.Contains(t, messages, "job job1 was submitted and goes on by itself")
+	})
+	t.Run("submit, out of time in the look itself", func(t *testing.T) {
+		waiting := endedJob(jobv1.JobState_JOB_STATE_CREATED)
+		waiting.WaitingFor = "needs 4 slots, 1 free on 1 TaskManager"
+		c := newCluster(t, waiting)
+		looks := 0
+		c.hang = func(m proto.Message) bool {
+			if _, ok := m.(*jobv1.GetJobRequest); ok {
+				looks++
+			}
+			return looks > 1
+		}
+		code, out, messages := c.run(t, "submit", jobBinary(t), "--wait", "400ms")
+		require.Zero(t, code, messages)
+		require.Equal(t, "job1\n", out)
+		require.Contains(t, messages, "is waiting and starts by itself: needs 4 slots")
+	})
+}
+
+func TestInterruptedLookChangesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := newCluster(t)
+	hangAt[*jobv1.ListJobsRequest](c, cancel)
+	code, _, messages := weirIn(ctx, []string{"WEIR_JOBMANAGER=" + c.address}, "list")
+	require.Equal(t, 1, code)
+	require.Equal(t, "weir: interrupted\n", messages)
+}
