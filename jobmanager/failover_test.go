@@ -75,9 +75,7 @@ func TestJobsSurviveTheirLeader(t *testing.T) {
 	require.Greater(t, job.GetLastCheckpoint().GetId(), before.GetLastCheckpoint().GetId())
 
 	// A request id that the former leader accepted is known to the next one.
-	resp, err := c.jobs().SubmitJob(t.Context(), &jobv1.SubmitJobRequest{RequestId: "submit-totals"})
-	require.NoError(t, err)
-	require.Equal(t, id, resp.GetJobId())
+	require.Equal(t, id, c.submit("totals"))
 	old.start()
 	eventually(t, "the former leader follows", func() bool { return old.server.LeaderID() != "" && len(old.server.View().Jobs()) == 1 })
 }

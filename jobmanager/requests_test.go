@@ -1,6 +1,7 @@
 package jobmanager_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,15 @@ func TestRefusalsNameTheThingAndTheWayOut(t *testing.T) {
 			func() error { _, err := jobs.GetJob(ctx, &jobv1.GetJobRequest{Job: "nope"}); return err },
 			grpcerr.ErrJobNotFound,
 			[]string{`"nope"`, "weir list --all"},
+		},
+		"name that a table cannot hold": {
+			submit(func(r *jobv1.SubmitJobRequest) { r.Name = "two\nlines" }), grpcerr.ErrInvalid, []string{`"two\nlines"`, "--name"},
+		},
+		"name that is too long": {
+			submit(func(r *jobv1.SubmitJobRequest) { r.Name = strings.Repeat("n", 129) }), grpcerr.ErrInvalid, []string{"129 bytes", "128"},
+		},
+		"request id of another job": {
+			submit(func(r *jobv1.SubmitJobRequest) { r.RequestId = "submit-totals" }), grpcerr.ErrInvalid, []string{id, "choose a new id"},
 		},
 		"checkpoints of an unknown job": {
 			func() error {

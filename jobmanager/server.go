@@ -47,6 +47,8 @@ type Server struct {
 	leaderErr atomic.Pointer[string] // why a leader does not serve yet
 	stopping  atomic.Bool
 	served    chan error // the end of the gRPC server
+	// wrongStorage gets why this member must not lead, at most once.
+	wrongStorage chan error
 }
 
 var _ rpc.Cluster = (*Server)(nil)
@@ -56,12 +58,15 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, logger: logger.With("member", cfg.ID), machine: fsm.NewMachine(), served: make(chan error, 1)}
+	s := &Server{cfg: cfg, logger: logger.With("member", cfg.ID), machine: fsm.NewMachine(), served: make(chan error, 1), wrongStorage: make(chan error, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close(context.Background()))
 		}
 	}()
+	if err := checkIdentity(cfg.DataDir, cfg.ID); err != nil {
+		return nil, err
+	}
 	members := make([]raftnode.Member, 0, len(cfg.Members))
 	for _, m := range cfg.Members {
 		members = append(members, raftnode.Member{ID: m.ID, Address: m.RaftAddress})
@@ -81,6 +86,9 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 		Heartbeat: cfg.RaftHeartbeat, Election: cfg.RaftElection, ServiceAddress: s.advertise, Level: fsm.Level, Logger: s.logger,
 	}, s.machine)
 	if err != nil {
+		return nil, err
+	}
+	if err := keepIdentity(cfg.DataDir, cfg.ID); err != nil {
 		return nil, err
 	}
 	reg := prometheus.NewRegistry()
@@ -122,6 +130,8 @@ func (s *Server) Run(ctx context.Context) error {
 		s.logger.Error("jobmanager gives up", "error", cause)
 		stopLeading()
 		return cause
+	case cause = <-s.wrongStorage:
+		s.logger.Error("jobmanager gives up", "error", cause)
 	case err := <-s.served:
 		s.served <- err
 		cause = fmt.Errorf("gRPC server ended: %w", err)

@@ -1,7 +1,6 @@
 package jobmanager
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -79,12 +78,21 @@ func (s *Server) serveTerm(ctx context.Context) {
 		return
 	}
 	clusterID := s.View().ClusterID()
-	object := clusterID + "/probe"
+	object := probeObject(clusterID)
 	var content string
-	if !s.retry(ctx, "write the probe object", func() (err error) {
+	if !s.retry(ctx, "read the probe object", func() (err error) {
 		content, err = s.probe(ctx, object)
 		return err
 	}) {
+		return
+	}
+	if content == "" {
+		err := fmt.Errorf("storage_url: %s does not hold the files of cluster %s (there is no %s): "+
+			"set it to the storage that the other JobManagers use, or mount it", s.bucket.URL(), clusterID, object)
+		select {
+		case s.wrongStorage <- err:
+		default: // told already
+		}
 		return
 	}
 	manager := driver.New(ctx, driver.Config{
@@ -137,11 +145,17 @@ func (s *Server) retry(ctx context.Context, what string, step func() error) bool
 	}
 }
 
-// announce gives a new cluster its id and tells the other members where this one is.
+// announce gives a new cluster its id and tells the other members where this one is. The probe object comes before the id: it is on
+// the storage of every cluster that has one, so a leader that does not find it looks at another storage.
 func (s *Server) announce(ctx context.Context) error {
 	log := (*replicatedLog)(s)
 	if s.View().ClusterID() == "" {
 		id := strings.ToLower(ulid.Make().String())
+		random := make([]byte, 16)
+		_, _ = rand.Read(random)
+		if err := s.bucket.Put(ctx, probeObject(id), strings.NewReader(hex.EncodeToString(random))); err != nil {
+			return err
+		}
 		if _, err := log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_InitCluster{InitCluster: &raftv1.InitCluster{ClusterId: id}}}); err != nil {
 			return err
 		}
@@ -189,16 +203,14 @@ func (s *Server) learnMembers(ctx context.Context) {
 	}
 }
 
-// probe returns the content of the cluster's probe object, writing it when there is none.
+// probeObject names the object by which nodes tell whether they see the cluster's storage.
+func probeObject(clusterID string) string { return clusterID + "/probe" }
+
+// probe returns the content of the cluster's probe object; empty when there is none.
 func (s *Server) probe(ctx context.Context, object string) (string, error) {
 	r, err := s.bucket.Open(ctx, object)
 	if errors.Is(err, blob.ErrNotExist) {
-		random := make([]byte, 16)
-		_, _ = rand.Read(random)
-		if err := s.bucket.Put(ctx, object, bytes.NewReader([]byte(hex.EncodeToString(random)))); err != nil && !errors.Is(err, blob.ErrExists) {
-			return "", err
-		}
-		r, err = s.bucket.Open(ctx, object)
+		return "", nil
 	}
 	if err != nil {
 		return "", err

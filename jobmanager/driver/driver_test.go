@@ -342,6 +342,26 @@ func TestAJobThatWasNeverPreparedFailsInsteadOfRestarting(t *testing.T) {
 	require.False(t, f.sessions.has("prepare 2"))
 }
 
+func TestAJobThatNeverRanNeedsNoSettling(t *testing.T) {
+	f := newFixture(t)
+	f.waitFor("prepare 1")
+	storage := workerv1.FailureClass_FAILURE_CLASS_STORAGE
+	f.event(1, &workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{Vertex: "v", Class: storage, Message: "no mount"}}})
+	f.waitFor("kill 1")
+	f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: 1, Expected: true})
+	f.waitFor("prepare 2")
+	f.event(2, &workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{
+		Vertex: "v", Class: workerv1.FailureClass_FAILURE_CLASS_FATAL, Message: "no use",
+	}}})
+	f.waitFor("kill 2")
+	f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: 2, Expected: true})
+	f.eventually("the job to have failed", func() bool {
+		rec, ok := f.log.View().Job(jobID)
+		return ok && rec.GetState() == jobv1.JobState_JOB_STATE_FAILED
+	})
+	require.False(t, f.sessions.has("prepare 3"), "a settling attempt")
+}
+
 func TestACommandWhoseAnswerGotLostIsRecognized(t *testing.T) {
 	f := newFixture(t)
 	lost := 0

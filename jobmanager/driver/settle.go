@@ -37,15 +37,17 @@ func (j *job) settle() {
 	j.deploy(placements, true)
 }
 
-// mayBeOpen reports whether the job may have transactions that are prepared or begun.
+// mayBeOpen reports whether the job may have transactions that are prepared or begun: only an attempt that was started begins any, and
+// only a completed checkpoint has committables to commit.
 func (j *job) mayBeOpen() bool {
-	switch {
-	case j.closed, !hasTransactions(j.rec.GetGraph()), j.rec.GetAttempt() == 0:
-		return false
-	case j.rec.GetAttempt() == 1 && !j.rec.GetStarted() && j.rec.GetRestore() == nil:
+	if j.closed || !hasTransactions(j.rec.GetGraph()) {
 		return false
 	}
-	return true
+	if len(j.rec.GetUnfenced()) > 0 || j.rec.GetStarted() && !j.rec.GetSettlingAttempt() {
+		return true
+	}
+	last, ok := fsm.LastCheckpoint(j.rec)
+	return ok && last.GetCommittables() > 0 && !last.GetSettled()
 }
 
 // settlePlacements puts all slots of a settling attempt on the TaskManager with the most room. It takes no slots, because it runs
