@@ -30,18 +30,20 @@ type Options struct {
 
 // Bounds of a run that a person waits for.
 const (
-	maxRecords = 100_000_000
-	maxRate    = 1_000_000
+	MinRecords = 1000
+	MaxRecords = 100_000_000
+	MinRate    = 100 // records a second
+	MaxRate    = 1_000_000
 )
 
 // Validate returns every problem of the options at once.
 func (o Options) Validate() error {
 	var errs []error
-	if o.Records < 1000 || o.Records > maxRecords {
-		errs = append(errs, fmt.Errorf("--records: %d is not within 1000 and %d", o.Records, maxRecords))
+	if o.Records < MinRecords || o.Records > MaxRecords {
+		errs = append(errs, fmt.Errorf("--records: %d is not within %d and %d", o.Records, MinRecords, MaxRecords))
 	}
-	if o.Rate < 100 || o.Rate > maxRate {
-		errs = append(errs, fmt.Errorf("--rate: %d is not within 100 and %d records a second", o.Rate, maxRate))
+	if o.Rate < MinRate || o.Rate > MaxRate {
+		errs = append(errs, fmt.Errorf("--rate: %d is not within %d and %d records a second", o.Rate, MinRate, MaxRate))
 	}
 	if o.Interval < 10*time.Millisecond || o.Interval > time.Minute {
 		errs = append(errs, fmt.Errorf("--checkpoint-interval: %s is not within 10ms and 1m", o.Interval))

@@ -51,7 +51,7 @@ given up; no transaction stays open. To end a job so that it can go on later use
 }
 
 func waitFlag(cmd *cobra.Command) *time.Duration {
-	return cmd.Flags().Duration("wait", 3*time.Minute, "how long to wait for the end of the job")
+	return positive(cmd, "wait", 3*time.Minute, "how long to wait for the end of the job")
 }
 
 // awaitEnd waits for the end of a job whose cancel or stop, as what says, was accepted.

@@ -476,6 +476,13 @@ func TestMistakesExitWith2AndNothingOnStdout(t *testing.T) {
 		{"list", "-o", "xml"},
 		{"submit"},
 		{"submit", "a", "b"},
+		{"submit", "a", "-p", "-1"},
+		{"submit", "a", "-p", "99999"},
+		{"submit", "a", "--wait", "-5s"},
+		{"stop", "a", "--wait", "0s"},
+		{"cancel", "a", "--wait", "-1ms"},
+		{"list", "--patience", "-1s"},
+		{"list", "--patience", "soon"},
 		{"taskmanager", "--log-level", "loud"},
 		{"version", "-o", "yaml"},
 	} {
@@ -484,6 +491,35 @@ func TestMistakesExitWith2AndNothingOnStdout(t *testing.T) {
 		require.Empty(t, out, args)
 		require.True(t, strings.HasPrefix(messages, "weir: "), args)
 	}
+}
+
+func TestNamesThatNoJobCanHave(t *testing.T) {
+	for name, says := range map[string]string{
+		"":                       "1 to 128 bytes, this one 0",
+		strings.Repeat("n", 129): "1 to 128 bytes, this one 129",
+		"a\nb":                   `this one has '\n'`,
+		"a\x1b[31m":              `this one has '\x1b'`,
+		"a@1":                    `this one has '@'`,
+		"a/../b":                 `this one has '/'`,
+		"a\xff":                  "this one has",
+		" a":                     "no blanks around it",
+	} {
+		c := newCluster(t, runningJob())
+		code, out, messages := c.run(t, "submit", jobBinary(t), "--name", name)
+		require.Equal(t, 2, code, name)
+		require.Empty(t, out)
+		require.Contains(t, messages, says, name)
+		require.Empty(t, c.requests)
+	}
+	code, _, messages := newCluster(t, runningJob()).run(t, "submit", jobBinary(t), "--name", "Größe der Bestellungen "+strings.Repeat("n", 90))
+	require.Zero(t, code, messages)
+}
+
+func TestNumberOfArguments(t *testing.T) {
+	_, _, messages := weir(t, nil, "list", "extra")
+	require.Contains(t, messages, "expected no arguments, got 1 argument\n")
+	_, _, messages = weir(t, nil, "show", "a", "b")
+	require.Contains(t, messages, "expected JOB, got 2 arguments\n")
 }
 
 func TestUnknownJob(t *testing.T) {

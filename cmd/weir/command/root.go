@@ -96,7 +96,7 @@ type app struct {
 type clientFlags struct {
 	app       *app
 	addresses []string
-	patience  time.Duration
+	patience  *time.Duration
 	output    string
 }
 
@@ -107,7 +107,7 @@ func (a *app) clientFlags(cmd *cobra.Command) *clientFlags {
 		addresses = strings.Split(v, ",")
 	}
 	cmd.Flags().StringSliceVar(&f.addresses, "jobmanager", addresses, "host:port of JobManagers; also WEIR_JOBMANAGER")
-	cmd.Flags().DurationVar(&f.patience, "patience", 15*time.Second, "how long to look for a leading JobManager")
+	f.patience = positive(cmd, "patience", 15*time.Second, "how long to look for a leading JobManager")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "format of the result: text or json")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return f
@@ -118,7 +118,7 @@ func (f *clientFlags) connect() (*client.Client, error) {
 	if f.output != "text" && f.output != "json" {
 		return nil, &usageError{fmt.Errorf("--output: %q is neither text nor json", f.output)}
 	}
-	return client.New(client.Config{Addresses: f.addresses, Patience: f.patience}), nil
+	return client.New(client.Config{Addresses: f.addresses, Patience: *f.patience}), nil
 }
 
 // env returns a variable of the environment.
@@ -146,7 +146,11 @@ func exactly(names ...string) cobra.PositionalArgs {
 		if len(names) > 0 {
 			expected = strings.Join(names, " ")
 		}
-		return &usageError{fmt.Errorf("expected %s, got %d arguments\nSee '%s --help'", expected, len(args), cmd.CommandPath())}
+		got := fmt.Sprintf("%d arguments", len(args))
+		if len(args) == 1 {
+			got = "1 argument"
+		}
+		return &usageError{fmt.Errorf("expected %s, got %s\nSee '%s --help'", expected, got, cmd.CommandPath())}
 	}
 }
 

@@ -14,9 +14,10 @@ import (
 
 func (a *app) show() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "show JOB",
-		Short:   "Show a job with its tasks and failures",
-		Long:    "Show everything that is known of a job, named by its id or, while it has not ended, by its name.",
+		Use:   "show JOB",
+		Short: "Show a job with its tasks and failures",
+		Long: `Show everything that is known of a job, given its id or its name. A name means the job that has it and has not ended
+or, when there is none, the newest of those that had it.`,
 		Example: "  weir show totals\n  weir show 01J9ZQ -o json",
 		Args:    exactly("JOB"),
 	}

@@ -40,12 +40,12 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 	flags := a.clientFlags(cmd)
 	id := requestID(cmd)
 	req := &jobv1.SubmitJobRequest{}
-	cmd.Flags().Uint32VarP(&req.Parallelism, "parallelism", "p", 0, "default parallelism; 0 leaves it to the job")
-	cmd.Flags().StringVar(&req.Name, "name", "", "name of the job instead of its own")
+	cmd.Flags().VarP(parallelismFlag{&req.Parallelism}, "parallelism", "p", "default parallelism; 0 leaves it to the job")
+	cmd.Flags().Var(nameFlag{&req.Name}, "name", "name of the job instead of its own: up to 128 printable characters except '@' and '/'")
 	cmd.Flags().StringVar(&req.From, "from", "", "savepoint, or JOB@CHECKPOINT of an ended job, to start from")
 	cmd.Flags().BoolVar(&req.AllowDroppedState, "allow-dropped-state", false, "start although the job has no operator for some of the savepoint's state")
 	detach := cmd.Flags().Bool("detach", false, "return as soon as the job is accepted")
-	wait := cmd.Flags().Duration("wait", submitWait, "how long to wait for the job to be prepared")
+	wait := duration(cmd, "wait", submitWait, "how long to wait for the job to be prepared")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		c, err := flags.connect()
