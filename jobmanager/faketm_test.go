@@ -3,6 +3,7 @@ package jobmanager_test
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"sync"
 	"testing"
@@ -32,6 +33,8 @@ type fakes struct {
 	ended bool
 	// silent makes tasks leave checkpoints without an acknowledgement.
 	silent bool
+	// damage makes state files differ from the checksum in their handle.
+	damage bool
 	// unprepared keeps Prepared back.
 	unprepared bool
 	events     []string
@@ -362,14 +365,21 @@ func (f *fakes) barrier(p *workerv1.Prepare, n uint64) {
 func (f *fakes) snapshot(p *workerv1.Prepare, task *workerv1.TaskAssignment, n uint64, ended bool) *snapshotv1.TaskHandle {
 	name := fmt.Sprintf("%s/jobs/%s/state/%d/%s-%d/%s/%d-0", p.GetClusterId(), p.GetJobId(), p.GetAttempt(), task.GetVertex(), task.GetSubtask(), task.GetVertex(), n)
 	content := []byte(name)
+	crc := crc32.Checksum(content, crc32.MakeTable(crc32.Castagnoli))
+	f.mu.Lock()
+	damage := f.damage
+	f.mu.Unlock()
+	if damage {
+		content[0] ^= 1
+	}
 	_ = f.bucket.Put(context.Background(), name, newReader(content))
 	op := &snapshotv1.OperatorSnapshot{
 		Uid:   task.GetVertex(),
-		Keyed: &snapshotv1.KeyedSnapshot{Segments: []*snapshotv1.Segment{{Name: name, Size: uint64(len(content)), Checkpoint: n}}},
+		Keyed: &snapshotv1.KeyedSnapshot{Segments: []*snapshotv1.Segment{{Name: name, Size: uint64(len(content)), Crc32C: crc, Checkpoint: n}}},
 	}
 	h := &snapshotv1.TaskHandle{
 		Vertex: task.GetVertex(), Subtask: task.GetSubtask(), Ended: ended,
-		Files: []*snapshotv1.FileReference{{Name: name, Size: uint64(len(content)), Checkpoint: n}},
+		Files: []*snapshotv1.FileReference{{Name: name, Size: uint64(len(content)), Crc32C: crc, Checkpoint: n}},
 	}
 	if task.GetVertex() == "out" {
 		op.Committables = []*snapshotv1.Committable{{Checkpoint: n, Payload: []byte("txn")}}

@@ -21,7 +21,7 @@ func Files(handles []*snapshotv1.TaskHandle) []*snapshotv1.FileReference {
 	for _, h := range handles {
 		files = append(files, h.GetFiles()...)
 		if s := h.GetSpilled(); s != nil {
-			files = append(files, &snapshotv1.FileReference{Name: s.GetName(), Size: s.GetSize(), Checkpoint: s.GetCheckpoint()})
+			files = append(files, &snapshotv1.FileReference{Name: s.GetName(), Size: s.GetSize(), Checkpoint: s.GetCheckpoint(), Crc32C: s.GetCrc32C()})
 		}
 	}
 	slices.SortFunc(files, func(a, b *snapshotv1.FileReference) int { return strings.Compare(a.GetName(), b.GetName()) })

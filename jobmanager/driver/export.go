@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"slices"
 	"strconv"
@@ -279,7 +280,7 @@ func (x *exporter) copyFile(ctx context.Context, f *snapshotv1.FileReference, to
 		return fmt.Errorf("read %s: %w", f.GetName(), err)
 	}
 	defer r.Close()
-	err = x.dst.Put(ctx, to, &exactly{r: r, left: int64(f.GetSize()), name: f.GetName()})
+	err = x.dst.Put(ctx, to, &exactly{r: r, left: int64(f.GetSize()), want: f.GetCrc32C(), name: f.GetName()})
 	if errors.Is(err, blob.ErrExists) {
 		if a, serr := x.dst.Stat(ctx, to); serr == nil && uint64(a.Size) == f.GetSize() {
 			return nil
@@ -291,18 +292,24 @@ func (x *exporter) copyFile(ctx context.Context, f *snapshotv1.FileReference, to
 	return nil
 }
 
-// exactly reads a file whose size is known, so that a truncated one is not copied as if it were whole.
+// exactly reads a file whose size and checksum are known, so that a truncated or damaged one is not copied as if it were good.
 type exactly struct {
 	r    io.Reader
 	left int64
+	crc  uint32
+	want uint32 // CRC32C of the whole file
 	name string
 }
 
 func (e *exactly) Read(p []byte) (int, error) {
 	n, err := e.r.Read(p)
 	e.left -= int64(n)
-	if e.left < 0 || errors.Is(err, io.EOF) && e.left > 0 {
-		return n, fmt.Errorf("%s has not the size that its checkpoint names", e.name)
+	e.crc = crc32.Update(e.crc, castagnoli(), p[:n])
+	switch end := errors.Is(err, io.EOF); {
+	case e.left < 0, end && e.left > 0:
+		return n, fmt.Errorf("%s is damaged: it has not the size that its checkpoint names", e.name)
+	case end && e.crc != e.want:
+		return n, fmt.Errorf("%s is damaged: it has not the checksum that its checkpoint names", e.name)
 	}
 	return n, err
 }

@@ -914,7 +914,9 @@ type FileReference struct {
 	// Size in bytes.
 	Size uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
 	// Checkpoint that first wrote the file.
-	Checkpoint    uint64 `protobuf:"varint,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Checkpoint uint64 `protobuf:"varint,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// CRC32C of the whole file.
+	Crc32C        uint32 `protobuf:"varint,4,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -966,6 +968,13 @@ func (x *FileReference) GetSize() uint64 {
 func (x *FileReference) GetCheckpoint() uint64 {
 	if x != nil {
 		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *FileReference) GetCrc32C() uint32 {
+	if x != nil {
+		return x.Crc32C
 	}
 	return 0
 }
@@ -1055,13 +1064,14 @@ const file_weir_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\aspilled\x18\x04 \x01(\v2\x19.weir.snapshot.v1.SegmentR\aspilled\x125\n" +
 	"\x05files\x18\x05 \x03(\v2\x1f.weir.snapshot.v1.FileReferenceR\x05files\x12\"\n" +
 	"\fcommittables\x18\x06 \x01(\rR\fcommittables\x12\x14\n" +
-	"\x05ended\x18\a \x01(\bR\x05ended\"W\n" +
+	"\x05ended\x18\a \x01(\bR\x05ended\"o\n" +
 	"\rFileReference\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
-	"checkpointB8Z6github.com/weir-stream/weir/gen/snapshot/v1;snapshotv1b\x06proto3"
+	"checkpoint\x12\x16\n" +
+	"\x06crc32c\x18\x04 \x01(\rR\x06crc32cB8Z6github.com/weir-stream/weir/gen/snapshot/v1;snapshotv1b\x06proto3"
 
 var (
 	file_weir_snapshot_v1_snapshot_proto_rawDescOnce sync.Once

@@ -43,7 +43,7 @@ func (w *Writer) Handle(ctx context.Context, n uint64, s *snapshotv1.TaskSnapsho
 				delta += seg.GetSize()
 			}
 			if seg.GetName() != "" {
-				h.Files = append(h.Files, &snapshotv1.FileReference{Name: seg.GetName(), Size: seg.GetSize(), Checkpoint: seg.GetCheckpoint()})
+				h.Files = append(h.Files, &snapshotv1.FileReference{Name: seg.GetName(), Size: seg.GetSize(), Checkpoint: seg.GetCheckpoint(), Crc32C: seg.GetCrc32C()})
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func (w *Writer) Handle(ctx context.Context, n uint64, s *snapshotv1.TaskSnapsho
 		return nil, 0, err
 	}
 	h.Spilled = seg
-	h.Files = append(h.Files, &snapshotv1.FileReference{Name: seg.GetName(), Size: seg.GetSize(), Checkpoint: n})
+	h.Files = append(h.Files, &snapshotv1.FileReference{Name: seg.GetName(), Size: seg.GetSize(), Checkpoint: n, Crc32C: seg.GetCrc32C()})
 	return h, delta + seg.GetSize(), nil
 }
 
