@@ -22,8 +22,8 @@ type TwoPhaseConfig[T, Txn any] struct {
 	Resource string
 	// Validate checks the settings at plan time; nil for nothing to check.
 	Validate func(sources.JobSettings) error
-	// Slots is the largest number of transactional ids of one subtask, at least 1 where an abandoned transaction must be ended: with
-	// 0, or nil, former attempts are not remembered and RecoverAbort learns of none.
+	// Slots is the largest number of transactional ids of one subtask; nil, and less than 1, count as 1. RecoverAbort learns it of
+	// each former attempt.
 	Slots func(sources.JobSettings) int
 	// New makes the transactional sink of one subtask.
 	New func() (TwoPhaseCommitSink[T, Txn], error)
@@ -59,11 +59,13 @@ func (s twoPhaseSink[T, Txn]) Validate(job sources.JobSettings) error {
 	return s.cfg.Validate(job)
 }
 
+// TransactionSlots is at least 1: attempts of a sink without slots are not remembered, so that what they left open would never be
+// ended.
 func (s twoPhaseSink[T, Txn]) TransactionSlots(job sources.JobSettings) int {
 	if s.cfg.Slots == nil {
-		return 0
+		return 1
 	}
-	return s.cfg.Slots(job)
+	return max(1, s.cfg.Slots(job))
 }
 
 func (s twoPhaseSink[T, Txn]) NewInstance(g graph.Guarantee) (operator.Instance, error) {
