@@ -1,7 +1,10 @@
 package jobmanager_test
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +13,7 @@ import (
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/internal/grpcerr"
 	"github.com/weir-stream/weir/jobmanager/driver"
 	"github.com/weir-stream/weir/statebackend/blob"
@@ -146,6 +150,42 @@ func TestSavepointsAreSelfContained(t *testing.T) {
 	require.NoError(t, err)
 	c.waitFor(resp.GetJobId(), "the new job runs", inState(jobv1.JobState_JOB_STATE_RUNNING))
 	require.True(t, c.fakes.lastPrepare().GetRestore().GetSavepoint())
+}
+
+func TestDamagedRestorePointIsRefused(t *testing.T) {
+	c, _, id := runningJob(t)
+	_, err := c.jobs().StopJob(t.Context(), &jobv1.StopJobRequest{RequestId: "s1", Job: id, SavepointDir: "file://" + t.TempDir()})
+	require.NoError(t, err)
+	job := c.waitFor(id, "the job is stopped", inState(jobv1.JobState_JOB_STATE_STOPPED))
+	submit := func(from string) error {
+		_, err := c.jobs().SubmitJob(t.Context(), &jobv1.SubmitJobRequest{
+			RequestId: "from " + from, Name: "next", ArtifactSha256: job.GetArtifactSha256(), From: from,
+		})
+		return err
+	}
+	file := strings.TrimPrefix(job.GetSavepointPath(), "file://") + "/metadata"
+	good, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 1
+		require.NoError(t, os.WriteFile(file, bad, 0o600))
+		err := submit(job.GetSavepointPath())
+		require.ErrorIs(t, err, grpcerr.ErrInvalid)
+		require.ErrorContains(t, err, "/metadata is damaged")
+		require.Equal(t, 1, strings.Count(err.Error(), job.GetSavepointPath()), err.Error())
+	}
+
+	// A whole file is not enough for JOB@CHECKPOINT: it must be the one that the log recorded.
+	md, _, err := driver.ReadMetadata(t.Context(), c.bucket, blob.OpenURL, job.GetLastCheckpoint().GetPath())
+	require.NoError(t, err)
+	md.Attempt++
+	other, err := checkpointfile.Encode(md)
+	require.NoError(t, err)
+	require.NoError(t, c.bucket.Delete(t.Context(), job.GetLastCheckpoint().GetPath()))
+	require.ErrorContains(t, submit(id+"@last"), "is gone from checkpoint storage")
+	require.NoError(t, c.bucket.Put(t.Context(), job.GetLastCheckpoint().GetPath(), bytes.NewReader(other)))
+	require.ErrorContains(t, submit(id+"@"), "is damaged")
 }
 
 func TestFailedSavepointLeavesTheJobRunning(t *testing.T) {
