@@ -162,13 +162,26 @@ func openSegment(ctx context.Context, store SegmentStore, s *snapshotv1.Segment)
 	}
 	path, err := store.Fetch(ctx, s)
 	if err != nil {
-		return nil, &StorageError{Op: "fetch state segment " + s.GetName(), Err: err}
+		return nil, storageError("fetch state segment "+s.GetName(), err)
 	}
 	opened, err := segment.Open(path, s.GetSize())
+	if errors.Is(err, segment.ErrCorrupt) {
+		return nil, &LostError{Name: s.GetName(), Err: err}
+	}
 	if err != nil {
 		return nil, &StorageError{Op: "open state segment " + s.GetName(), Err: err}
 	}
 	return opened, nil
+}
+
+// storageError gives an error of the store its type, unless it has one and with it names the file.
+func storageError(op string, err error) error {
+	var storage *StorageError
+	var lost *LostError
+	if errors.As(err, &storage) || errors.As(err, &lost) {
+		return err
+	}
+	return &StorageError{Op: op, Err: err}
 }
 
 func (c *core) filterLen(row []byte) int {

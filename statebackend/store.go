@@ -13,7 +13,8 @@ type SegmentStore interface {
 	// becomes the cached copy. size and crc32c (Castagnoli) are those of the whole file. When it returns nil the file survives a
 	// crash of every machine.
 	Upload(ctx context.Context, localPath, name string, size uint64, crc32c uint32) error
-	// Fetch returns the path of a local read-only copy whose size and checksum have been verified.
+	// Fetch returns the path of a local read-only copy whose size and checksum have been verified. A file that is gone, or whose
+	// content is another one, is a *LostError; other trouble, which may pass, a *StorageError.
 	Fetch(ctx context.Context, segment *snapshotv1.Segment) (localPath string, err error)
 }
 
@@ -29,3 +30,19 @@ func (e *StorageError) Error() string { return e.Op + ": " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *StorageError) Unwrap() error { return e.Err }
+
+// LostError tells that a file is gone from storage or is not what was written there. Trying again does not bring it back.
+type LostError struct {
+	// Name is the file's name on storage.
+	Name string
+	// Err says what is wrong with it.
+	Err error
+}
+
+// Error implements error.
+func (e *LostError) Error() string {
+	return "file " + e.Name + " is lost: " + e.Err.Error() + "; start the job from another checkpoint or savepoint"
+}
+
+// Unwrap returns the cause.
+func (e *LostError) Unwrap() error { return e.Err }

@@ -131,7 +131,8 @@ func (f *Frozen) merge(
 ) (drops []segment.Drop, err error) {
 	sources, err := openSources(ctx, f.core.cfg.Segments, segments)
 	if err != nil {
-		return nil, err
+		// All rows are in memory, so even a lost file fails no more than this checkpoint.
+		return nil, &StorageError{Op: "merge state segments", Err: err}
 	}
 	defer func() { err = errors.Join(err, closeSources(sources)) }()
 	for _, p := range parts {

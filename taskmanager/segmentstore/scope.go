@@ -2,10 +2,12 @@ package segmentstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/statebackend"
+	"github.com/weir-stream/weir/statebackend/blob"
 )
 
 // Scope is a store as one user of it, such as a worker process, sees it: files that it uploaded or fetched stay in the cache until
@@ -56,6 +58,9 @@ func (c *Scope) Fetch(ctx context.Context, segment *snapshotv1.Segment) (string,
 	if err != nil {
 		if fresh {
 			c.drop(key)
+		}
+		if errors.Is(err, ErrCorrupt) || errors.Is(err, blob.ErrNotExist) {
+			return "", &statebackend.LostError{Name: name, Err: err}
 		}
 		return "", &statebackend.StorageError{Op: "fetching " + name, Err: err}
 	}

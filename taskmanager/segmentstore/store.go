@@ -18,7 +18,8 @@ import (
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
-// Errors that callers tell apart. They arrive inside a [statebackend.StorageError].
+// Errors that callers tell apart. They arrive inside a [statebackend.StorageError] or a
+// [statebackend.LostError].
 var (
 	// ErrCorrupt: a file's size or checksum is not that of its segment.
 	ErrCorrupt = errors.New("content does not match its checksum")

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -191,12 +192,23 @@ func TestFetchRefusesCorruptStorage(t *testing.T) {
 		_, err := s.Fetch(t.Context(), segment("c/"+what, good))
 		require.ErrorIs(t, err, segmentstore.ErrCorrupt, what)
 		require.ErrorContains(t, err, "c/"+what)
+		var lost *statebackend.LostError
+		require.ErrorAs(t, err, &lost, what)
 	}
 	left, err := os.ReadDir(f.cache)
 	require.NoError(t, err)
 	require.Empty(t, left, "nothing of a refused download stays")
+
+	var lost *statebackend.LostError
+	var trouble *statebackend.StorageError
+	_, err = s.Fetch(t.Context(), segment("c/absent", good))
+	require.ErrorAs(t, err, &trouble, "storage without the cluster's probe is not mounted, and says nothing of the file")
+	require.NotErrorIs(t, err, blob.ErrNotExist)
+	require.NoError(t, f.bucket.Put(t.Context(), "c/probe", bytes.NewReader(nil)))
 	_, err = s.Fetch(t.Context(), segment("c/absent", good))
 	require.ErrorIs(t, err, blob.ErrNotExist)
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, 1, strings.Count(err.Error(), "c/absent"), err.Error())
 }
 
 func TestFetchVouchedFileUnread(t *testing.T) {

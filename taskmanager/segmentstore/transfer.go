@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -125,6 +126,9 @@ func (s *Store) fetch(ctx context.Context, key, name string, want content) (stri
 		return "", err
 	}
 	r, err := bucket.Open(ctx, object)
+	if errors.Is(err, blob.ErrNotExist) {
+		return "", s.absent(ctx, name)
+	}
 	if err != nil {
 		return "", explain(err, bucket.URL())
 	}
@@ -134,7 +138,7 @@ func (s *Store) fetch(ctx context.Context, key, name string, want content) (stri
 		s.stats.downloaded.Add(want.size)
 	} else {
 		if errors.Is(err, ErrCorrupt) {
-			return "", fmt.Errorf("on %s: %w", bucket.URL(), err)
+			return "", err
 		}
 		return "", explain(err, s.cfg.Dir)
 	}
@@ -143,6 +147,19 @@ func (s *Store) fetch(ctx context.Context, key, name string, want content) (stri
 	}
 	s.record(key, want)
 	return data, nil
+}
+
+// absent returns the error about a file that is not there. Where nothing of the cluster is there, such as in a directory whose file
+// system is not mounted, that proves nothing about the file.
+func (s *Store) absent(ctx context.Context, name string) error {
+	if strings.Contains(name, "://") {
+		return blob.ErrNotExist
+	}
+	cluster, _, _ := strings.Cut(name, "/")
+	if _, err := s.cfg.Bucket.Stat(ctx, cluster+"/probe"); err != nil {
+		return fmt.Errorf("checkpoint storage %s does not hold the files of cluster %s: is it mounted? (%v)", s.cfg.Bucket.URL(), cluster, err)
+	}
+	return fmt.Errorf("%w on %s", blob.ErrNotExist, s.cfg.Bucket.URL())
 }
 
 // writeTemp writes r to a temporary file, verifies it and gives it its name.

@@ -20,6 +20,7 @@ import (
 
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/internal/version"
+	"github.com/weir-stream/weir/statebackend"
 	"github.com/weir-stream/weir/statebackend/blob"
 	"github.com/weir-stream/weir/taskmanager/segmentstore"
 )
@@ -202,6 +203,15 @@ func storageStatus(err error) error {
 		code = codes.AlreadyExists
 	case errors.Is(err, blob.ErrNoSpace), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		code = codes.ResourceExhausted
+	}
+	// The worker knows the file's name, and names it.
+	var lost *statebackend.LostError
+	var storage *statebackend.StorageError
+	switch {
+	case errors.As(err, &lost):
+		err = lost.Err
+	case errors.As(err, &storage):
+		err = storage.Err
 	}
 	return status.Error(code, err.Error())
 }

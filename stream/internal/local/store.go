@@ -90,10 +90,16 @@ func (s *store) put(name string, data []byte) error {
 // Fetch implements statebackend.SegmentStore.
 func (s *store) Fetch(_ context.Context, segment *snapshotv1.Segment) (string, error) {
 	path := s.path(segment.GetName())
-	if err := s.check(path, segment); err != nil {
-		return "", &statebackend.StorageError{Op: "read " + path, Err: err}
+	err := s.check(path, segment)
+	switch {
+	case err == nil:
+		return path, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return "", &statebackend.LostError{Name: segment.GetName(), Err: fs.ErrNotExist}
+	case errors.Is(err, errSize), errors.Is(err, errChecksum):
+		return "", &statebackend.LostError{Name: segment.GetName(), Err: err}
 	}
-	return path, nil
+	return "", &statebackend.StorageError{Op: "read " + segment.GetName(), Err: err}
 }
 
 func (s *store) check(path string, segment *snapshotv1.Segment) error {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,7 +166,8 @@ func TestRestorePointIsFetchedByTheTaskManager(t *testing.T) {
 	}}}
 	f := m.next(t).GetTaskFailed()
 	require.Contains(t, f.GetMessage(), "checksum differs")
-	require.Equal(t, workerv1.FailureClass_FAILURE_CLASS_STORAGE, f.GetClass())
+	require.Equal(t, workerv1.FailureClass_FAILURE_CLASS_DATA_LOSS, f.GetClass())
+	require.Equal(t, 1, strings.Count(f.GetMessage(), "c/metadata"), f.GetMessage())
 	require.Equal(t, "c/metadata", (<-m.fetched).GetName())
 	m.commands <- &workerv1.Command{Command: &workerv1.Command_Cancel{Cancel: &workerv1.Cancel{}}}
 	require.Error(t, result(t, done))

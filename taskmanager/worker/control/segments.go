@@ -3,6 +3,9 @@ package control
 import (
 	"context"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/statebackend"
@@ -17,7 +20,7 @@ var _ statebackend.SegmentStore = segments{}
 func (s segments) Upload(ctx context.Context, localPath, name string, size uint64, crc32c uint32) error {
 	_, err := s.client.UploadSegment(ctx, &workerv1.UploadSegmentRequest{LocalPath: localPath, Name: name, Size: size, Crc32C: crc32c})
 	if err != nil {
-		return &statebackend.StorageError{Op: "upload " + name, Err: err}
+		return &statebackend.StorageError{Op: "upload " + name, Err: reason(err)}
 	}
 	return nil
 }
@@ -26,7 +29,22 @@ func (s segments) Upload(ctx context.Context, localPath, name string, size uint6
 func (s segments) Fetch(ctx context.Context, segment *snapshotv1.Segment) (string, error) {
 	r, err := s.client.FetchSegment(ctx, &workerv1.FetchSegmentRequest{Segment: segment})
 	if err != nil {
-		return "", &statebackend.StorageError{Op: "fetch " + segment.GetName(), Err: err}
+		switch status.Code(err) {
+		case codes.NotFound, codes.DataLoss:
+			return "", &statebackend.LostError{Name: segment.GetName(), Err: reason(err)}
+		}
+		return "", &statebackend.StorageError{Op: "fetch " + segment.GetName(), Err: reason(err)}
 	}
 	return r.GetLocalPath(), nil
 }
+
+// reason returns what the TaskManager said, without the words of the transport around it. The status stays in the tree.
+func reason(err error) error { return &told{status.Convert(err)} }
+
+type told struct{ s *status.Status }
+
+// Error implements error.
+func (t *told) Error() string { return t.s.Message() }
+
+// GRPCStatus returns the status, for [status.Code].
+func (t *told) GRPCStatus() *status.Status { return t.s }

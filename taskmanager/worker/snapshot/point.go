@@ -79,6 +79,10 @@ func read(ctx context.Context, store statebackend.SegmentStore, seg *snapshotv1.
 		return seg.GetInline(), nil
 	}
 	path, err := store.Fetch(ctx, seg)
+	var lost *statebackend.LostError
+	if errors.As(err, &lost) {
+		return nil, operator.DataLoss(err)
+	}
 	if err != nil {
 		return nil, operator.Storage(err)
 	}

@@ -189,6 +189,8 @@ func TestHandle(t *testing.T) {
 func TestReadErrors(t *testing.T) {
 	_, err := snapshot.Read(t.Context(), memory{broken: errors.New("no such file")}, &snapshotv1.Segment{Name: "m"})
 	require.Equal(t, operator.ClassStorage, operator.ClassOf(err))
+	_, err = snapshot.Read(t.Context(), memory{broken: &statebackend.LostError{Name: "m", Err: errors.New("gone")}}, &snapshotv1.Segment{Name: "m"})
+	require.Equal(t, operator.ClassDataLoss, operator.ClassOf(err))
 	data, err := checkpointfile.Encode(&snapshotv1.CheckpointMetadata{FormatVersion: 99})
 	require.NoError(t, err)
 	_, err = snapshot.Read(t.Context(), memory{}, &snapshotv1.Segment{Inline: data})

@@ -37,11 +37,18 @@ func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
 // Class returns what a failure leads to.
 func Class(err error) operator.Class {
+	c := operator.ClassOf(err)
+	var lost *statebackend.LostError
 	var storage *statebackend.StorageError
-	if c := operator.ClassOf(err); c != operator.ClassRestart || !errors.As(err, &storage) {
+	switch {
+	case c != operator.ClassRestart:
 		return c
+	case errors.As(err, &lost):
+		return operator.ClassDataLoss
+	case errors.As(err, &storage):
+		return operator.ClassStorage
 	}
-	return operator.ClassStorage
+	return c
 }
 
 // Stack returns the stack of a panic in err's tree, or nothing.
