@@ -106,11 +106,13 @@ func (s *Session) Connected() bool { return s.connected.Load() }
 // Term returns the highest leader term met.
 func (s *Session) Term() uint64 { return s.term.Load() }
 
-// Run keeps the session until ctx ends, and then returns nil. Trouble with JobManagers never ends it, except ErrOtherCluster.
+// Run keeps the session until ctx ends, and then returns nil. Trouble with JobManagers ends it only where somebody has to mend the
+// TaskManager's configuration: ErrOtherCluster, and a refusal (grpcerr.ErrRefused) before the first registration that held. A later
+// refusal is tried again, as workers may run here and it is the leader that has changed.
 func (s *Session) Run(ctx context.Context) error {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = s.cfg.RetryMin, s.cfg.RetryMax
-	next := 0
+	next, admitted := 0, false
 	for hint := ""; ; {
 		address := hint
 		if address == "" {
@@ -124,7 +126,11 @@ func (s *Session) Run(ctx context.Context) error {
 		if errors.Is(err, ErrOtherCluster) {
 			return fmt.Errorf("%s: %w", address, err)
 		}
+		if refused(err) && !admitted {
+			return fmt.Errorf("register with the JobManager at %s: %w", address, grpcerr.Decode(err))
+		}
 		if registered && !refused(err) {
+			admitted = true
 			pause.Reset()
 		}
 		followed := hint != ""

@@ -399,12 +399,27 @@ func TestOrderIsKept(t *testing.T) {
 	}
 }
 
-func TestRefusalIsLoggedOnceAndTriedAgain(t *testing.T) {
+func TestRefusalAtTheStartEndsTheTaskManager(t *testing.T) {
 	j := serve(t)
 	j.refuse = fmt.Errorf("%w: it does not see the storage", grpcerr.ErrRefused)
+	s := session.New(session.Config{
+		Addresses: []string{j.address}, Handler: &handler{}, Register: &clusterv1.Register{TaskmanagerId: "tm", Slots: 2},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	err := s.Run(t.Context())
+	require.ErrorIs(t, err, grpcerr.ErrRefused)
+	require.ErrorContains(t, err, "it does not see the storage")
+}
+
+func TestLaterRefusalIsLoggedOnceAndTriedAgain(t *testing.T) {
+	j := serve(t)
 	var log lockedBuffer
 	runLogging(t, &handler{}, slog.New(slog.NewTextHandler(&log, nil)), j.address)
-	require.Eventually(t, func() bool { return j.asked.Load() > 3 }, patience, time.Millisecond)
+	j.next(t)
+	j.do(func(*jobManager) { j.refuse = fmt.Errorf("%w: it does not see the storage", grpcerr.ErrRefused) })
+	before := j.asked.Load()
+	j.endSession()
+	require.Eventually(t, func() bool { return j.asked.Load() > before+3 }, patience, time.Millisecond)
 	require.Equal(t, 1, strings.Count(log.String(), "it does not see the storage"))
 	j.do(func(*jobManager) { j.refuse = nil })
 	j.next(t)

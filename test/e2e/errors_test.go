@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,15 +104,16 @@ func TestTaskManagerThatCannotSeeTheStorageIsRefused(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(c.Dir, "elsewhere"), 0o755))
 	tm, err := c.AddTaskManager()
 	require.NoError(t, err)
-	harness.Eventually(t, 20*time.Second, "the TaskManager to say why it is refused", func() error {
-		log := tm.LogTail(20)
-		for _, part := range []string{"elsewhere", "storage"} {
-			if !strings.Contains(log, part) {
-				return &missingError{part, log}
-			}
+	harness.Eventually(t, 20*time.Second, "the TaskManager to end", func() error {
+		if tm.Running() {
+			return errors.New(tm.LogTail(20))
 		}
 		return nil
 	})
+	require.Error(t, tm.Wait(), "exit code")
+	for _, part := range []string{"elsewhere", "does not see the cluster's checkpoint storage"} {
+		require.Contains(t, tm.LogTail(20), part)
+	}
 	require.Contains(t, c.MustWeir("members"), "jm1")
 	require.NotContains(t, c.MustWeir("members"), "tm1")
 }
