@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -124,15 +125,22 @@ func dispatch(ctx context.Context, job func(*Env) error, p host, opts []Option) 
 		return writePlan(job, plan, p.getenv(envPlanOutput))
 	}
 	args, err := resolveArgs(p.args, p.getenv)
-	if err != nil {
+	planned := planFunc(job, plan)
+	switch {
+	case err == nil:
+		p.setArgs(args)
+	case mode == "worker":
+		// Reported in place of a plan, so that it fails the job: an exit would have it started again and again.
+		reason := errors.New(strings.Join(lines(err), "; "))
+		planned = func(int) (*operator.Program, error) { return nil, reason }
+	default:
 		return err
 	}
-	p.setArgs(args)
 	switch mode {
 	case "worker":
 		return control.Run(ctx, control.Config{
 			Socket: p.getenv(envSocket), Token: p.getenv(envToken), Dir: p.getenv(envWorkDir),
-			Plan: planFunc(job, plan), Logger: o.logger,
+			Plan: planned, Logger: o.logger,
 		})
 	case "":
 		return runLocal(ctx, job, plan, p.getenv(envStateDir), o)
