@@ -3,6 +3,7 @@ package driver
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,10 +108,22 @@ func exitMessage(w *worker, e *clusterv1.WorkerExited) string {
 		how = "by signal " + e.GetSignal()
 	}
 	msg := fmt.Sprintf("worker process on %s (%s) ended %s", w.host, w.tm, how)
-	if lines := strings.Split(strings.TrimSpace(e.GetOutputTail()), "\n"); lines[len(lines)-1] != "" {
-		msg += ": " + lines[len(lines)-1]
+	if words := lastWords(e.GetOutputTail()); words != "" {
+		msg += ": " + words
 	}
 	return msg
+}
+
+// lastWords returns the line of a process's last output that tells most of its end: the one with which the Go runtime begins the
+// report of a crash, of which the end is stacks and registers, or the last one.
+func lastWords(tail string) string {
+	lines := strings.Split(strings.TrimSpace(tail), "\n")
+	for _, line := range slices.Backward(lines) {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return line
+		}
+	}
+	return lines[len(lines)-1]
 }
 
 // onInterrupted: what was under way between the leader and the TaskManager may be lost. Resumed or lost follows, and an attempt that

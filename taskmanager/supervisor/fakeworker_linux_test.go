@@ -89,6 +89,13 @@ func fakeWorker(behaviour string) int {
 		time.Sleep(time.Hour)
 	case "panics-at-once":
 		panic("bad configuration")
+	case "crashes":
+		fmt.Fprintln(os.Stderr, "fatal error: concurrent map writes")
+		for i := range 200 {
+			fmt.Fprintf(os.Stderr, "goroutine %d [running]:\n", i)
+		}
+		fmt.Fprintln(os.Stderr, "rip    0x46e1a1")
+		return 2
 	case "floods":
 		for i := range 20000 {
 			fmt.Printf("line %d %s\n", i, strings.Repeat("x", 90))

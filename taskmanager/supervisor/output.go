@@ -28,7 +28,12 @@ type output struct {
 	size  int64
 	tail  [][]byte // whole lines, oldest first
 	line  []byte   // the line begun
+	crash []byte   // the last line with which the Go runtime says why it ends the process
+	since int      // whole lines after crash
 }
+
+// crashPrefixes begin a line with which the Go runtime ends a process; stacks and registers follow.
+var crashPrefixes = [][]byte{[]byte("panic: "), []byte("fatal error: ")}
 
 // openOutput opens the log of a worker for appending. The result can be used even with an error.
 func (s *Supervisor) openOutput(key attemptKey) (*output, error) {
@@ -90,17 +95,33 @@ func (o *output) remember(p []byte) {
 				o.tail = o.tail[1:]
 			}
 			o.tail = append(o.tail, o.line)
+			o.since++
+			for _, prefix := range crashPrefixes {
+				if bytes.HasPrefix(o.line, prefix) {
+					o.crash, o.since = o.line, 0
+				}
+			}
 			o.line = nil
 		}
 		p = rest
 	}
 }
 
-// tailText returns the last lines.
+// crashLine returns the line with which the Go runtime said why it ends the process, empty for none.
+func (o *output) crashLine() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.ToValidUTF8(string(o.crash), "�")
+}
+
+// tailText returns the last lines, and before them the crash line when the stacks after it have pushed it out.
 func (o *output) tailText() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var b strings.Builder
+	if o.crash != nil && o.since >= tailLines {
+		fmt.Fprintf(&b, "%s\n[...]\n", o.crash)
+	}
 	for _, l := range append(o.tail[:len(o.tail):len(o.tail)], o.line) {
 		if len(l) > 0 {
 			fmt.Fprintf(&b, "%s\n", l)

@@ -221,7 +221,8 @@ func TestUnexpectedDeathIsReportedWithItsLastWords(t *testing.T) {
 		message, tail, signal string
 		code                  int32
 	}{
-		"panics-at-once": {"exited with code 2", "panic: bad configuration", "", 2},
+		"panics-at-once": {"exited with code 2: panic: bad configuration", "panic: bad configuration", "", 2},
+		"crashes":        {"exited with code 2: fatal error: concurrent map writes", "fatal error: concurrent map writes\n[...]\ngoroutine", "", 2},
 		"exits":          {"exited with code 3", "last words", "", 3},
 		"is-killed":      {"was killed", "worker behaves: is-killed", "SIGKILL", -1},
 	} {

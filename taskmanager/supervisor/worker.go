@@ -88,6 +88,9 @@ func (w *worker) run() {
 	w.mu.Unlock()
 	w.exit.tail = out.tailText()
 	if err != nil && !stopping {
+		if crash := out.crashLine(); crash != "" {
+			err = fmt.Errorf("%w: %s", err, crash)
+		}
 		w.fail(err, w.exit.tail)
 	}
 }
