@@ -11,6 +11,7 @@ import (
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/statebackend"
+	"github.com/weir-stream/weir/taskmanager/worker/exchange"
 )
 
 const (
@@ -125,7 +126,8 @@ func (w *Worker) release() {
 	}
 }
 
-// Wait waits until everything has ended. It returns nil after Finish or Cancel, and the first failure otherwise.
+// Wait waits until everything has ended. It returns nil after Finish or Cancel, and the first failure otherwise. The loss of a channel
+// to another worker that Cancel follows is no failure of this one: when an attempt ends, some worker is the first to stop.
 func (w *Worker) Wait() error {
 	<-w.done
 	w.mu.Lock()
@@ -150,7 +152,11 @@ func (w *Worker) fail(vertex string, subtask int, err error) {
 	if !first {
 		return
 	}
-	w.cfg.Logger.Error("attempt failed", "vertex", vertex, "subtask", subtask, "err", err)
+	if lostPeer(err) {
+		w.cfg.Logger.Warn("another worker is gone", "vertex", vertex, "subtask", subtask, "err", err)
+	} else {
+		w.cfg.Logger.Error("attempt failed", "vertex", vertex, "subtask", subtask, "err", err)
+	}
 	w.report.failed(vertex, subtask, err)
 	w.cancel()
 }
@@ -193,7 +199,17 @@ func (w *Worker) run(ctx context.Context) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.result = errors.Join(w.failure, stuck)
+	w.result = w.failure
+	if w.canceled && lostPeer(w.failure) {
+		w.result = nil
+	}
+	w.result = errors.Join(w.result, stuck)
+}
+
+// lostPeer reports whether err is the loss of a channel to another worker.
+func lostPeer(err error) bool {
+	var peer *exchange.PeerError
+	return errors.As(err, &peer)
 }
 
 func (w *Worker) take() []*workerv1.Command {

@@ -234,6 +234,7 @@ func TestLostWorkerFailsTheOther(t *testing.T) {
 	require.Contains(t, f.GetMessage(), "127.0.0.1:")
 	require.Contains(t, f.GetMessage(), "src→count")
 	require.Equal(t, 1, a.count(func(e *workerv1.Event) bool { return e.GetTaskFailed() != nil }), "one failure is told, the first")
+	a.cancel()
 }
 
 func TestStorageErrorDeclines(t *testing.T) {
