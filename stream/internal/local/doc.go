@@ -8,7 +8,7 @@
 // # State directory
 //
 //	LOCK      held while a process runs the job
-//	CURRENT   the record, as protobuf JSON
+//	CURRENT   the record: a line with its version and checksum, then protobuf JSON
 //	storage/  state files and the metadata of checkpoints, by their names on checkpoint storage
 //	work/     scratch space, emptied at each start
 //

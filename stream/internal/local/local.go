@@ -194,6 +194,9 @@ func (r *runner) failed(end ending) (time.Duration, error) {
 	if end.stuck == nil {
 		if settleErr := r.settle(); settleErr != nil {
 			err.Unsettled = settleErr.Error()
+			if end.idle && end.class == workerv1.FailureClass_FAILURE_CLASS_DATA_LOSS {
+				err.Unsettled = "those of the checkpoint that cannot be read"
+			}
 		}
 	}
 	if updateErr := r.dir.update(func(j *raftv1.JobRecord) { j.State = jobv1.JobState_JOB_STATE_FAILED }); updateErr != nil {

@@ -1,9 +1,11 @@
 package local_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -250,20 +252,13 @@ func TestOtherJob(t *testing.T) {
 	require.ErrorIs(t, local.Run(t.Context(), cfg), local.ErrOtherJob)
 }
 
-func TestUnreadableRecord(t *testing.T) {
-	j, cfg := newJob(t)
-	j.n = 10
-	require.NoError(t, os.MkdirAll(cfg.Dir, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(cfg.Dir, "CURRENT"), []byte(`{"formatVersion": 99}`), 0o600))
-	err := local.Run(t.Context(), cfg)
-	require.ErrorIs(t, err, local.ErrFormat)
-	require.ErrorContains(t, err, "99")
-}
-
-func TestDamagedCheckpointIsRefused(t *testing.T) {
+// stoppedJob returns a job that was stopped with a checkpoint and has input left.
+func stoppedJob(t *testing.T) (*testJob, local.Config) {
+	t.Helper()
 	j, cfg := newJob(t)
 	j.pace = time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var seen atomic.Int64
 	j.record = func(int, int) error {
 		if seen.Add(1) == 300 {
@@ -272,18 +267,87 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 		return nil
 	}
 	require.NoError(t, local.Run(ctx, cfg))
-	files, err := filepath.Glob(filepath.Join(cfg.Dir, "storage", "*", "jobs", "*", "checkpoints", "*", "metadata"))
+	j.record, j.n, j.restarts = nil, 1000, 5
+	return j, cfg
+}
+
+// edit changes a file and returns what was in it.
+func edit(t *testing.T, path string, change func([]byte) []byte) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	require.LessOrEqual(t, len(files), 2, "no more than are retained")
-	for _, f := range files {
-		data, err := os.ReadFile(f)
-		require.NoError(t, err)
-		data[len(data)/2] ^= 1
-		require.NoError(t, os.WriteFile(f, data, 0o600))
+	require.NoError(t, os.WriteFile(path, change(bytes.Clone(data)), 0o600))
+	return data
+}
+
+func TestUnreadableRecord(t *testing.T) {
+	j, cfg := stoppedJob(t)
+	path := filepath.Join(cfg.Dir, "CURRENT")
+	before := committed(t, j.out)
+	refused := func(want error, change func([]byte) []byte) string {
+		t.Helper()
+		good := edit(t, path, change)
+		err := local.Run(t.Context(), cfg)
+		require.ErrorIs(t, err, want)
+		require.ErrorContains(t, err, cfg.Dir)
+		require.NoError(t, os.WriteFile(path, good, 0o600))
+		return err.Error()
 	}
-	j.restarts, j.n = 0, 1000
-	err = local.Run(t.Context(), cfg)
-	require.ErrorContains(t, err, "checksum")
+	size := len(edit(t, path, func(b []byte) []byte { return b }))
+	for i := range size {
+		if i == len("weir-record ") {
+			continue // the version
+		}
+		refused(local.ErrDamaged, func(b []byte) []byte { b[i] ^= 1; return b })
+	}
+	refused(local.ErrDamaged, func([]byte) []byte { return nil })
+	refused(local.ErrDamaged, func(b []byte) []byte { return b[:len(b)/2] })
+	refused(local.ErrDamaged, func(b []byte) []byte { return append(b, '\n') })
+	require.Contains(t, refused(local.ErrFormat, func(b []byte) []byte {
+		return bytes.Replace(b, []byte("weir-record 1 "), []byte("weir-record 99 "), 1)
+	}), "99")
+	body := []byte(`{"formatVersion": 1, "jobs": [{}], "surprise": 1}`)
+	require.Contains(t, refused(local.ErrFormat, func([]byte) []byte {
+		return append(fmt.Appendf(nil, "weir-record 1 %08x\n", crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))), body...)
+	}), "surprise")
+
+	require.NoError(t, os.Remove(path))
+	err := local.Run(t.Context(), cfg)
+	require.ErrorIs(t, err, local.ErrNoRecord)
 	require.ErrorContains(t, err, cfg.Dir)
+	require.ErrorContains(t, err, "delete the directory to start afresh")
+	require.NoFileExists(t, path, "a refused start changes nothing")
+	require.Equal(t, before, committed(t, j.out))
+}
+
+func TestLostCheckpointEndsTheRun(t *testing.T) {
+	for what, change := range map[string]func(t *testing.T, path string){
+		"flipped bit": func(t *testing.T, path string) {
+			edit(t, path, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
+		},
+		"truncated": func(t *testing.T, path string) { edit(t, path, func(b []byte) []byte { return b[:len(b)/2] }) },
+		"deleted":   func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			j, cfg := stoppedJob(t)
+			files, err := filepath.Glob(filepath.Join(cfg.Dir, "storage", "*", "jobs", "*", "checkpoints", "*", "metadata"))
+			require.NoError(t, err)
+			require.NotEmpty(t, files)
+			require.LessOrEqual(t, len(files), 2, "no more than are retained")
+			for _, f := range files {
+				change(t, f)
+			}
+			before := committed(t, j.out)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err = local.Run(ctx, cfg)
+			require.ErrorContains(t, err, "is lost")
+			require.ErrorContains(t, err, cfg.Dir)
+			var failed *local.Error
+			require.ErrorAs(t, err, &failed)
+			require.Contains(t, failed.Reason, "data is proven lost", "no restart can help")
+			require.Equal(t, 1, strings.Count(err.Error(), "/checkpoints/"), err.Error())
+			require.Equal(t, before, committed(t, j.out))
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,9 +28,16 @@ import (
 // recordVersion is the version of the file CURRENT.
 const recordVersion = 1
 
+// recordHeader is the first line of the file CURRENT.
+const recordHeader = "weir-record %d %08x\n"
+
 var (
 	// ErrFormat is returned for a state directory of another version.
-	ErrFormat = errors.New("state directory has a format that this program does not read")
+	ErrFormat = errors.New("has a format that this program does not read")
+	// ErrDamaged is returned for a record that is not what was written.
+	ErrDamaged = errors.New("is damaged")
+	// ErrNoRecord is returned for a state directory that has state and no record of it.
+	ErrNoRecord = errors.New("the file CURRENT is missing, which says where the job stopped")
 	// ErrOtherJob is returned for a state directory of another job.
 	ErrOtherJob = errors.New("state directory belongs to another job")
 )
@@ -80,6 +88,12 @@ func (d *stateDir) load() error {
 	data, err := os.ReadFile(d.file())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if used, err := d.store.used(); err != nil {
+			return fmt.Errorf("read the state directory: %w", err)
+		} else if used {
+			return fmt.Errorf("%s: %w, while storage/ has files of its checkpoints: "+
+				"put CURRENT back, or delete the directory to start afresh, which writes all output again", d.path, ErrNoRecord)
+		}
 		d.record = &raftv1.Snapshot{
 			FormatVersion: recordVersion, ClusterId: randomID(),
 			Jobs: []*raftv1.JobRecord{{Id: randomID(), NextCheckpoint: 1}},
@@ -88,14 +102,41 @@ func (d *stateDir) load() error {
 	case err != nil:
 		return fmt.Errorf("read the state directory: %w", err)
 	}
-	d.record = &raftv1.Snapshot{}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, d.record); err != nil {
-		return fmt.Errorf("%s: %w: %w", d.file(), ErrFormat, err)
-	}
-	if v := d.record.GetFormatVersion(); v != recordVersion || len(d.record.GetJobs()) != 1 {
-		return fmt.Errorf("%s: %w: version %d, this program writes %d", d.file(), ErrFormat, v, recordVersion)
+	if d.record, err = decodeRecord(data); err != nil {
+		return fmt.Errorf("%s %w; delete the directory to start afresh, which writes all output again", d.file(), err)
 	}
 	return nil
+}
+
+// encodeRecord returns the content of CURRENT: a line with the version and the CRC32C of what follows, and the record as protobuf JSON.
+func encodeRecord(r *raftv1.Snapshot) ([]byte, error) {
+	data, err := protojson.MarshalOptions{Multiline: true}.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode the record: %w", err)
+	}
+	return append(fmt.Appendf(nil, recordHeader, recordVersion, crc32.Checksum(data, castagnoli())), data...), nil
+}
+
+func decodeRecord(data []byte) (*raftv1.Snapshot, error) {
+	line, body, _ := bytes.Cut(data, []byte("\n"))
+	var v, sum uint32
+	if _, err := fmt.Sscanf(string(line)+"\n", recordHeader, &v, &sum); err != nil {
+		return nil, fmt.Errorf("%w: its first line is not that of a record", ErrDamaged)
+	}
+	if v != recordVersion {
+		return nil, fmt.Errorf("%w: version %d, this program writes %d", ErrFormat, v, recordVersion)
+	}
+	if string(line)+"\n" != fmt.Sprintf(recordHeader, v, crc32.Checksum(body, castagnoli())) {
+		return nil, fmt.Errorf("%w: its checksum does not fit", ErrDamaged)
+	}
+	r := &raftv1.Snapshot{}
+	if err := protojson.Unmarshal(body, r); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if r.GetFormatVersion() != recordVersion || len(r.GetJobs()) != 1 {
+		return nil, fmt.Errorf("%w: version %d with %d jobs", ErrFormat, r.GetFormatVersion(), len(r.GetJobs()))
+	}
+	return r, nil
 }
 
 func randomID() string {
@@ -136,9 +177,9 @@ func (d *stateDir) update(change func(*raftv1.JobRecord)) error {
 }
 
 func (d *stateDir) write(next *raftv1.Snapshot) error {
-	data, err := protojson.MarshalOptions{Multiline: true}.Marshal(next)
+	data, err := encodeRecord(next)
 	if err != nil {
-		return fmt.Errorf("encode the record: %w", err)
+		return err
 	}
 	before, readErr := os.ReadFile(d.file())
 	err = atomicfile.Write(d.file(), data, 0o600)

@@ -157,6 +157,22 @@ func (s *store) remove(names []string) error {
 	return errors.Join(errs...)
 }
 
+// used reports whether there is any file.
+func (s *store) used() (bool, error) {
+	used := false
+	err := filepath.WalkDir(s.root, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		used = true
+		return fs.SkipAll
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return used, err
+}
+
 // sweep deletes every file that keep does not name, with the directories that become empty.
 func (s *store) sweep(keep map[string]bool) error {
 	var errs []error
