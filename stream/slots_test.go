@@ -12,7 +12,9 @@ import (
 )
 
 // txnSink is a transactional sink that is planned and never opened.
-type txnSink struct{ sinks.TwoPhaseCommitSink[int, int] }
+type txnSink struct {
+	sinks.TwoPhaseCommitSink[int, int]
+}
 
 func TestATransactionalSinkIsRememberedWithOneSlotAtLeast(t *testing.T) {
 	number := func(n int) func(sources.JobSettings) int { return func(sources.JobSettings) int { return n } }

@@ -73,7 +73,7 @@ func TestAFileWithoutSettingsChangesNothing(t *testing.T) {
 func TestMalformedFilesAreExplainedWithTheirPlace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tm.yaml")
 	for content, says := range map[string][]string{
-		"name: a\nhosts: [a\n":               {"not valid YAML", "line 2, column 8"},
+		"name: a\nhosts: [a\n":              {"not valid YAML", "line 2, column 8"},
 		"name: a\n  count: 1\n":             {"not valid YAML", "line 1, column 7"},
 		"- name\n":                          {"line 1, column 1", "mapping is expected"},
 		"name: a\n---\nname: b\n":           {"line 3", "one YAML document"},
