@@ -12,7 +12,7 @@ type Codec[T any] interface {
 	// ID names the encoding, for example "int64" or "msgpack". It is stored with the state and must not change.
 	ID() string
 	// Fingerprint identifies the schema of T; 0 when the encoding has none. Two schemas that can read each other's values have
-	// equal fingerprints.
+	// equal fingerprints. A codec whose schemas may differ and still be read also has a method Schema; see [Schema].
 	Fingerprint() uint64
 	// Append appends the encoding of v to dst and returns the extended slice.
 	Append(dst []byte, v T) ([]byte, error)

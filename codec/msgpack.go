@@ -11,6 +11,8 @@ import (
 // msgpackCodec writes MessagePack with struct fields by name. Equal maps may have different encodings.
 type msgpackCodec[T any] struct {
 	fp       uint64
+	node     *node
+	schema   string
 	encoders sync.Pool // *msgpackEncoder
 	decoders sync.Pool // *msgpackDecoder
 }
@@ -42,7 +44,8 @@ func newMsgpackCodec[T any](t reflect.Type) (Codec[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &msgpackCodec[T]{fp: s.fingerprint()}
+	n := newNode(t, map[reflect.Type]*node{})
+	c := &msgpackCodec[T]{fp: s.fingerprint(), node: n, schema: n.schema()}
 	c.encoders.New = func() any {
 		e := &msgpackEncoder{}
 		e.enc = msgpack.NewEncoder(e)
@@ -61,6 +64,9 @@ func newMsgpackCodec[T any](t reflect.Type) (Codec[T], error) {
 func (c *msgpackCodec[T]) ID() string          { return "msgpack" }
 func (c *msgpackCodec[T]) Fingerprint() uint64 { return c.fp }
 
+// Schema is for [Schema].
+func (c *msgpackCodec[T]) Schema() string { return c.schema }
+
 func (c *msgpackCodec[T]) Append(dst []byte, v T) ([]byte, error) {
 	e := c.encoders.Get().(*msgpackEncoder)
 	defer c.encoders.Put(e)
@@ -71,7 +77,7 @@ func (c *msgpackCodec[T]) Append(dst []byte, v T) ([]byte, error) {
 }
 
 func (c *msgpackCodec[T]) Decode(src []byte) (v T, err error) {
-	if err := scan(src); err != nil {
+	if err := scan(src, c.node); err != nil {
 		return v, err
 	}
 	d := c.decoders.Get().(*msgpackDecoder)

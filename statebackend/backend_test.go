@@ -215,6 +215,45 @@ func TestKeysOfAnotherSubtaskAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, statebackend.ErrForeignKey)
 }
 
+func TestAFieldOfAnotherTypeIsRefused(t *testing.T) {
+	type first struct {
+		N    int64
+		Tags []string
+	}
+	store := statetest.NewStore(t.TempDir())
+	s := newSingle[first](t, config(t, store))
+	require.NoError(t, s.v.Put("k", first{N: 300}))
+	h := write(t, s.Backend, 1)
+
+	type narrow struct{ N int8 }
+	b := statebackend.New(config(t, store, h), mustKey[string](t))
+	statebackend.NewValue(b, "v", mustCodec[narrow](t))
+	err := b.Open(t.Context())
+	require.ErrorIs(t, err, statebackend.ErrSchema)
+	require.ErrorContains(t, err, `operator counter, state "v": the type of value.N was int64 in the checkpoint and is int8 in the job`)
+	require.ErrorContains(t, err, "--allow-dropped-state")
+	require.NoError(t, b.Close())
+
+	// Fields come and go, but one that went does not come back as something else: old rows still have it.
+	type without struct {
+		N    int64
+		More string
+	}
+	w := newSingle[without](t, config(t, store, h))
+	v, _, err := w.v.Get("k")
+	require.NoError(t, err)
+	require.Equal(t, without{N: 300}, v)
+	h = write(t, w.Backend, 2)
+	type back struct {
+		N    int64
+		Tags int
+	}
+	b = statebackend.New(config(t, store, h), mustKey[string](t))
+	statebackend.NewValue(b, "v", mustCodec[back](t))
+	require.ErrorContains(t, b.Open(t.Context()), "value.Tags was [] in the checkpoint and is int64")
+	require.NoError(t, b.Close())
+}
+
 func TestStateThatDoesNotFitIsRefused(t *testing.T) {
 	store := statetest.NewStore(t.TempDir())
 	s := newSingle[int64](t, config(t, store))
@@ -241,6 +280,7 @@ func TestStateThatDoesNotFitIsRefused(t *testing.T) {
 	})
 	require.ErrorIs(t, err, statebackend.ErrDroppedState)
 	require.ErrorContains(t, err, `does not declare the state "v"`)
+	require.ErrorContains(t, err, "--allow-dropped-state")
 
 	cfg := config(t, store, h)
 	cfg.MaxParallelism = 64

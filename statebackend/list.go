@@ -15,7 +15,7 @@ type List[K comparable, V any] struct {
 
 // NewList declares a state.
 func NewList[K comparable, V any](b *Backend[K], name string, c codec.Codec[V]) *List[K, V] {
-	d := &declaration{name: name, kind: kindList, keyCodec: b.key.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint()}
+	d := &declaration{name: name, kind: kindList, keyCodec: b.key.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint(), valueSchema: codec.Schema(c)}
 	s := &List[K, V]{t: newKeyTable(b, d, listCodec[V]{c}.append, listCodec[V]{c}.decode)}
 	b.core.declare(d, &s.t)
 	return s

@@ -35,7 +35,7 @@ type submap[K, MK comparable, V any] struct {
 // NewMap declares a state.
 func NewMap[K, MK comparable, V any](b *Backend[K], name string, kc codec.Key[MK], c codec.Codec[V]) *Map[K, MK, V] {
 	d := &declaration{
-		name: name, kind: kindMap, keyCodec: b.key.ID() + "/" + kc.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint(),
+		name: name, kind: kindMap, keyCodec: b.key.ID() + "/" + kc.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint(), valueSchema: codec.Schema(c),
 	}
 	s := &Map[K, MK, V]{
 		journal: journal[mapKey[K, MK], V]{core: b.core}, b: b, d: d, mapKey: kc, codec: c, maps: map[K]*submap[K, MK, V]{},

@@ -49,7 +49,7 @@ type changedPane[K comparable, A any] struct {
 
 // NewPanes declares a state.
 func NewPanes[K comparable, A any](b *Backend[K], name string, c codec.Codec[A]) *Panes[K, A] {
-	d := &declaration{name: name, kind: kindPanes, keyCodec: b.key.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint()}
+	d := &declaration{name: name, kind: kindPanes, keyCodec: b.key.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint(), valueSchema: codec.Schema(c)}
 	s := &Panes[K, A]{core: b.core, b: b, d: d, codec: c, clone: cloner(c), panes: map[int64]*pane[K, A]{}}
 	b.core.declare(d, panesState[K, A]{s})
 	return s

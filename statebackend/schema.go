@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/weir-stream/weir/codec"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/internal/keygroup"
 )
@@ -40,6 +41,7 @@ func (c *core) adopt() error {
 		}
 		d.id = uint16(restored[i].GetStateId())
 		errs = append(errs, matchSchema(c.cfg.Operator, restored[i], d.schema()))
+		d.valueSchema = codec.UnionSchemas(d.valueSchema, restored[i].GetValueSchema())
 	}
 	if last > math.MaxUint16 {
 		errs = append(errs, fmt.Errorf("operator %s has had more than %d states", c.cfg.Operator, math.MaxUint16))
@@ -93,6 +95,9 @@ func matchSchema(operator string, restored, declared *snapshotv1.StateSchema) er
 		return mismatch("value codec", restored.GetValueCodec(), declared.GetValueCodec())
 	case restored.GetSchemaFingerprint() != declared.GetSchemaFingerprint():
 		return mismatch("value type", fingerprint(restored), fingerprint(declared))
+	}
+	if at, was, is := codec.SchemaConflict(restored.GetValueSchema(), declared.GetValueSchema()); at != "" {
+		return mismatch("type of "+at, was, is)
 	}
 	return nil
 }

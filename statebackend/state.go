@@ -22,6 +22,7 @@ const (
 type declaration struct {
 	name, kind, keyCodec, valueCodec string
 	fingerprint                      uint64
+	valueSchema                      string
 
 	id    uint16
 	state state
@@ -30,7 +31,7 @@ type declaration struct {
 func (d *declaration) schema() *snapshotv1.StateSchema {
 	return &snapshotv1.StateSchema{
 		StateId: uint32(d.id), Name: d.name, Kind: d.kind, KeyCodec: d.keyCodec, ValueCodec: d.valueCodec,
-		SchemaFingerprint: d.fingerprint,
+		SchemaFingerprint: d.fingerprint, ValueSchema: d.valueSchema,
 	}
 }
 

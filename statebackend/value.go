@@ -9,7 +9,7 @@ type Value[K comparable, V any] struct {
 
 // NewValue declares a state.
 func NewValue[K comparable, V any](b *Backend[K], name string, c codec.Codec[V]) *Value[K, V] {
-	d := &declaration{name: name, kind: kindValue, keyCodec: b.key.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint()}
+	d := &declaration{name: name, kind: kindValue, keyCodec: b.key.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint(), valueSchema: codec.Schema(c)}
 	s := &Value[K, V]{t: newKeyTable(b, d, c.Append, c.Decode)}
 	b.core.declare(d, &s.t)
 	return s

@@ -71,6 +71,9 @@ func (c reducedCodec[T]) ID() string { return c.of.ID() }
 // Fingerprint implements codec.Codec.
 func (c reducedCodec[T]) Fingerprint() uint64 { return c.of.Fingerprint() }
 
+// Schema is for codec.Schema.
+func (c reducedCodec[T]) Schema() string { return codec.Schema(c.of) }
+
 // Append implements codec.Codec.
 func (c reducedCodec[T]) Append(dst []byte, r Reduced[T]) ([]byte, error) {
 	return c.of.Append(dst, r.value)
@@ -113,6 +116,9 @@ func (c listCodec[T]) ID() string { return "list(" + c.of.ID() + ")" }
 
 // Fingerprint implements codec.Codec.
 func (c listCodec[T]) Fingerprint() uint64 { return c.of.Fingerprint() }
+
+// Schema is for codec.Schema.
+func (c listCodec[T]) Schema() string { return codec.Schema(c.of) }
 
 // Append implements codec.Codec.
 func (c listCodec[T]) Append(dst []byte, vs []T) ([]byte, error) {

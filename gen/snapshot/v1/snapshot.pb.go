@@ -207,8 +207,11 @@ type StateSchema struct {
 	ValueCodec string `protobuf:"bytes,5,opt,name=value_codec,json=valueCodec,proto3" json:"value_codec,omitempty"`
 	// Fingerprint of the value type's schema; 0 when the codec has none.
 	SchemaFingerprint uint64 `protobuf:"varint,6,opt,name=schema_fingerprint,json=schemaFingerprint,proto3" json:"schema_fingerprint,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Places inside a value with the kind and size of each, one a line; empty when the codec's name and fingerprint say all. Places that
+	// only one of two schemas has are no difference.
+	ValueSchema   string `protobuf:"bytes,7,opt,name=value_schema,json=valueSchema,proto3" json:"value_schema,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StateSchema) Reset() {
@@ -281,6 +284,13 @@ func (x *StateSchema) GetSchemaFingerprint() uint64 {
 		return x.SchemaFingerprint
 	}
 	return 0
+}
+
+func (x *StateSchema) GetValueSchema() string {
+	if x != nil {
+		return x.ValueSchema
+	}
+	return ""
 }
 
 // KeyedSnapshot is the keyed state of one operator instance: segments ordered oldest first.
@@ -999,7 +1009,7 @@ const file_weir_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"checkpoint\x12\x12\n" +
 	"\x04base\x18\a \x01(\bR\x04base\x12\x16\n" +
 	"\x06inline\x18\b \x01(\fR\x06inline\x12\x18\n" +
-	"\aentries\x18\t \x01(\x04R\aentries\"\xbd\x01\n" +
+	"\aentries\x18\t \x01(\x04R\aentries\"\xe0\x01\n" +
 	"\vStateSchema\x12\x19\n" +
 	"\bstate_id\x18\x01 \x01(\rR\astateId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1007,7 +1017,8 @@ const file_weir_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\tkey_codec\x18\x04 \x01(\tR\bkeyCodec\x12\x1f\n" +
 	"\vvalue_codec\x18\x05 \x01(\tR\n" +
 	"valueCodec\x12-\n" +
-	"\x12schema_fingerprint\x18\x06 \x01(\x04R\x11schemaFingerprint\"\xe8\x01\n" +
+	"\x12schema_fingerprint\x18\x06 \x01(\x04R\x11schemaFingerprint\x12!\n" +
+	"\fvalue_schema\x18\a \x01(\tR\vvalueSchema\"\xe8\x01\n" +
 	"\rKeyedSnapshot\x12>\n" +
 	"\n" +
 	"key_groups\x18\x01 \x01(\v2\x1f.weir.snapshot.v1.KeyGroupRangeR\tkeyGroups\x12'\n" +
