@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-stream/weir/internal/grpcerr"
@@ -64,6 +65,12 @@ func (e *UnknownOutcomeError) Error() string {
 
 // Unwrap returns the cause.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
+
+// A connection on which nothing came for keepaliveTime is tried, and given up after keepaliveTimeout more. gRPC allows no shorter time.
+const (
+	keepaliveTime    = 10 * time.Second
+	keepaliveTimeout = 5 * time.Second
+)
 
 // maxMessage bounds one answer in bytes; a job with many tasks has a large one.
 const maxMessage = 64 << 20
@@ -236,6 +243,8 @@ func (c *Client) connect(ctx context.Context, address string) (*grpc.ClientConn,
 		var err error
 		conn, err = grpc.NewClient("passthrough:///"+address,
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+			// A leader that is frozen keeps its connections; without this a request to it would wait for ever.
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 		if err != nil {
 			c.mu.Unlock()

@@ -260,6 +260,10 @@ func (j *job) waitingFor() string {
 		return "tasks to prepare: " + j.tasksWithout(func(w *worker) bool { return w.prepared }, waited)
 	case phaseStarting:
 		return "tasks to start: " + j.tasksWithout(func(w *worker) bool { return w.started }, waited)
+	case phaseRunning:
+		if j.rec.GetStopRequestId() != "" {
+			return "its last checkpoint and the commit of it, to stop"
+		}
 	case phaseClosing:
 		return "tasks to close: " + j.tasksWithout(func(w *worker) bool { return w.closed }, waited)
 	}

@@ -1704,7 +1704,7 @@ func (x *SubmitJobResponse) GetJobId() string {
 
 type GetJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Job id, or name of a live job.
+	// Job id, name of a live job, or else name of the newest ended one.
 	Job           string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
