@@ -30,8 +30,9 @@ type Config struct {
 	Host string `yaml:"host" help:"name shown to people" default:"host name"`
 	// StorageURL is the root of checkpoint storage, the same for every node of the cluster. Required.
 	StorageURL string `yaml:"storage_url" help:"root of checkpoint storage, such as file:///mnt/shared/weir"`
-	// AdminAddress is the host:port of metrics, health and profiles; empty turns it off. Default: off.
-	AdminAddress string `yaml:"admin_address" help:"host:port of metrics, health and profiles; empty turns them off"`
+	// AdminAddress is the host:port of metrics, health and profiles; port 0 takes a free one, which is logged; empty turns it off.
+	// Default: 127.0.0.1:0, as several TaskManagers may share a machine.
+	AdminAddress string `yaml:"admin_address" help:"host:port of metrics, health and profiles; port 0 takes a free one, which is logged; empty turns them off"`
 	// LogRetention bounds the kept output of workers in bytes, from 1 MiB. Default: 256 MiB.
 	LogRetention config.Bytes `yaml:"log_retention" help:"bytes of worker output kept"`
 	// LogPerWorker bounds the kept output of one worker process in bytes, 64 KiB to LogRetention. Default: 16 MiB.
@@ -59,6 +60,7 @@ func Default() Config {
 		Slots:          runtime.NumCPU(),
 		JobManagers:    []string{"127.0.0.1:6123"},
 		BindHost:       "127.0.0.1",
+		AdminAddress:   "127.0.0.1:0",
 		Host:           hostname(),
 		LogRetention:   256 << 20,
 		LogPerWorker:   16 << 20,

@@ -72,6 +72,7 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
 		Handler: n, Logger: logger,
 	})
 
+	adminAddress := "off"
 	if cfg.AdminAddress != "" {
 		registry := prometheus.NewRegistry()
 		n.register(registry, segments)
@@ -85,8 +86,9 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
 			defer cancel()
 			_ = admin.Shutdown(short) // a scrape that hangs is cut
 		}()
+		adminAddress = admin.Address()
 	}
-	logger.Info("taskmanager started", "id", data.id, "host", cfg.Host, "slots", cfg.Slots, "version", version.Version)
+	logger.Info("taskmanager started", "id", data.id, "host", cfg.Host, "slots", cfg.Slots, "version", version.Version, "admin_address", adminAddress)
 	return n.run(ctx)
 }
 
