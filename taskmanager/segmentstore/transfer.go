@@ -157,7 +157,7 @@ func (s *Store) absent(ctx context.Context, name string) error {
 	}
 	cluster, _, _ := strings.Cut(name, "/")
 	if _, err := s.cfg.Bucket.Stat(ctx, cluster+"/probe"); err != nil {
-		return fmt.Errorf("checkpoint storage %s does not hold the files of cluster %s: is it mounted? (%v)", s.cfg.Bucket.URL(), cluster, err)
+		return fmt.Errorf("checkpoint storage %s does not hold the files of cluster %s: is it mounted? (%s)", s.cfg.Bucket.URL(), cluster, err.Error()) // not %w: the file may exist
 	}
 	return fmt.Errorf("%w on %s", blob.ErrNotExist, s.cfg.Bucket.URL())
 }
