@@ -357,6 +357,10 @@ func TestPrepareRefusals(t *testing.T) {
 				Uid: "gone", OperatorStates: []*snapshotv1.OperatorState{{Entries: []*snapshotv1.OperatorStateEntry{{Key: "k"}}}},
 			})})
 		}, "operators gone", workerv1.FailureClass_FAILURE_CLASS_FATAL},
+		{"damaged restore point", func(p *workerv1.Prepare) {
+			p.Restore = point(t, 3, nil)
+			p.Restore.Metadata.Inline[12] ^= 1
+		}, "is damaged", workerv1.FailureClass_FAILURE_CLASS_DATA_LOSS},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCluster(t, w)

@@ -16,6 +16,7 @@ import (
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/statebackend"
 	"github.com/weir-stream/weir/taskmanager/worker/barrier"
 	"github.com/weir-stream/weir/taskmanager/worker/exchange"
 	"github.com/weir-stream/weir/taskmanager/worker/snapshot"
@@ -433,4 +434,16 @@ func TestFailuresOfFetch(t *testing.T) {
 		require.Contains(t, task.Stack(err), "task_test.go")
 		f.done <- err
 	})
+}
+
+func TestClass(t *testing.T) {
+	cause := errors.New("cause")
+	opened := func(err error) error {
+		return &task.Error{Operator: "o", Doing: "open", Err: fmt.Errorf("restore: %w", err)}
+	}
+	lost := &statebackend.LostError{Name: "f", Err: cause}
+	require.Equal(t, operator.ClassRestart, task.Class(opened(cause)))
+	require.Equal(t, operator.ClassStorage, task.Class(opened(&statebackend.StorageError{Op: "fetch f", Err: cause})))
+	require.Equal(t, operator.ClassDataLoss, task.Class(opened(lost)), "trying again does not bring it back")
+	require.Equal(t, operator.ClassFatal, task.Class(operator.Fatal(opened(lost))))
 }
