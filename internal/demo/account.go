@@ -24,7 +24,7 @@ func (d *Demo) account(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 			if d.o.Live {
-				fmt.Fprintf(d.o.Progress, "\r\x1b[K%s", d.line())
+				fmt.Fprintf(d.o.Progress, "\r\x1b[K%s", cut(d.line(), d.o.Width-1))
 			} else if n%4 == 0 {
 				fmt.Fprintln(d.o.Progress, d.line())
 			}
@@ -41,9 +41,17 @@ func (d *Demo) line() string {
 	if !d.ledger.LastOutput.IsZero() {
 		quiet = time.Since(d.ledger.LastOutput).Round(100 * time.Millisecond)
 	}
-	return fmt.Sprintf("%5.1fs  produced %d  committed %d  checkpoints %d  kills %d  duplicated %d  wrong %d  last output %s ago  %s",
+	return fmt.Sprintf("%4.1fs  in %d  out %d  checkpoints %d  kills %d  twice %d  wrong %d  silent %s  %s",
 		time.Since(d.began).Seconds(), d.produced.Load(), d.ledger.Committed, v.GetCompletedCheckpoints(), len(d.kills),
 		d.ledger.Duplicated, len(d.ledger.Wrong()), quiet, d.note)
+}
+
+// cut shortens a line to the width of the terminal, as a wrapped one could not be written over; a width below 1 leaves it whole.
+func cut(line string, width int) string {
+	if width < 1 || len(line) <= width {
+		return line
+	}
+	return line[:width]
 }
 
 func (d *Demo) say(note string) {

@@ -26,6 +26,8 @@ type Options struct {
 	// Progress takes the live account; nil for none. Live rewrites one line, as a terminal can.
 	Progress io.Writer
 	Live     bool
+	// Width is the number of columns of the terminal; 0 when unknown.
+	Width int
 }
 
 // Bounds of a run that a person waits for.

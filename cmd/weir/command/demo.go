@@ -62,7 +62,11 @@ half a minute with the defaults.`,
 			return &usageError{err}
 		}
 		if !headless {
-			o.Progress, o.Live = a.Err, a.Err == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
+			o.Progress = a.Err
+			if fd := int(os.Stderr.Fd()); a.Err == os.Stderr && term.IsTerminal(fd) {
+				o.Live = true
+				o.Width, _, _ = term.GetSize(fd) // 0 where it is unknown
+			}
 		}
 		if o.Binary, err = os.Executable(); err != nil {
 			return err
