@@ -341,7 +341,7 @@ func TestSubmitOutcomes(t *testing.T) {
 	}{
 		"failed":        {failed, 1, "totals/0 on h1: SASL authentication failed"},
 		"retried":       {retried, 1, "SASL authentication failed"},
-		"without slots": {waiting, 0, "waiting and starts by itself: needs 4 slots"},
+		"without slots": {waiting, 0, "still waiting and starts by itself: needs 4 slots"},
 		"slow":          {endedJob(jobv1.JobState_JOB_STATE_DEPLOYING), 0, "not prepared yet (DEPLOYING)"},
 		"finished":      {endedJob(jobv1.JobState_JOB_STATE_FINISHED), 0, ""},
 	} {
@@ -352,6 +352,28 @@ func TestSubmitOutcomes(t *testing.T) {
 			require.Contains(t, messages, c.says)
 		})
 	}
+	t.Run("fails and settles, which marks it as prepared", func(t *testing.T) {
+		settling := endedJob(jobv1.JobState_JOB_STATE_SETTLING)
+		settling.Prepared, settling.Failures = true, failed.Failures
+		settled := endedJob(jobv1.JobState_JOB_STATE_FAILED)
+		settled.Prepared, settled.Failures = true, failed.Failures
+		code, out, messages := newCluster(t, settling, settling, settled).run(t, "submit", jobBinary(t))
+		require.Equal(t, 1, code)
+		require.Equal(t, "job1\n", out)
+		require.Contains(t, messages, "job job1 failed: totals/0 on h1: SASL authentication failed")
+
+		code, _, messages = newCluster(t, settling).run(t, "submit", jobBinary(t), "--wait", "150ms")
+		require.Equal(t, 1, code)
+		require.Contains(t, messages, "is ending")
+		require.Contains(t, messages, "SASL authentication failed")
+	})
+	t.Run("says what it waits for, once", func(t *testing.T) {
+		fewer := endedJob(jobv1.JobState_JOB_STATE_CREATED)
+		fewer.WaitingFor = "needs 4 slots, 2 free on 1 TaskManager"
+		code, _, messages := newCluster(t, waiting, waiting, fewer, fewer, runningJob()).run(t, "submit", jobBinary(t))
+		require.Zero(t, code, messages)
+		require.Equal(t, "job job1 is waiting: needs 4 slots, 1 free on 1 TaskManager\njob job1 is waiting: needs 4 slots, 2 free on 1 TaskManager\n", messages)
+	})
 	t.Run("detached", func(t *testing.T) {
 		code, out, _ := newCluster(t).run(t, "submit", jobBinary(t), "--detach", "-o", "json")
 		require.Zero(t, code)

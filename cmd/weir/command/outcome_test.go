@@ -102,7 +102,7 @@ func TestAnsweredChangeWhoseEndIsNotSeen(t *testing.T) {
 		code, out, messages := c.run(t, "submit", jobBinary(t), "--wait", "400ms")
 		require.Zero(t, code, messages)
 		require.Equal(t, "job1\n", out)
-		require.Contains(t, messages, "is waiting and starts by itself: needs 4 slots")
+		require.Contains(t, messages, "is still waiting and starts by itself: needs 4 slots")
 	})
 }
 

@@ -25,7 +25,7 @@ func (a *app) submit() *cobra.Command {
 		Long: `Submit a job binary, a program whose main function calls stream.Main, with the arguments after --.
 
 The command returns with the job's id once the first attempt is prepared: placed, restored, and its brokers checked.
-When there are not enough slots for that within 30 s it returns all the same; the job starts as soon as there are.
+When there are not enough slots it says so at once and returns after 30 s all the same; the job starts as soon as there are.
 A job that sets no name is called after the file BINARY.
 References like ${env:NAME} and ${file:PATH} in arguments are resolved on the TaskManagers and stored nowhere.`,
 		Example: `  weir submit ./job -- --brokers localhost:9092
@@ -89,7 +89,16 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 func (a *app) awaitPrepared(ctx context.Context, c *client.Client, id string, wait time.Duration) (*jobv1.Job, error) {
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	j, err := a.await(limited, c, id, func(j *jobv1.Job) bool { return j.GetPrepared() || ended(j.GetState()) })
+	said := ""
+	j, err := a.await(limited, c, id, func(j *jobv1.Job) bool {
+		if w := j.GetWaitingFor(); w != said && j.GetState() == jobv1.JobState_JOB_STATE_CREATED {
+			said = w
+			if w != "" {
+				a.note("job %s is waiting: %s", id, w)
+			}
+		}
+		return upOrEnded(j)
+	})
 	if j == nil {
 		j = &jobv1.Job{Id: id}
 	}
@@ -99,10 +108,12 @@ func (a *app) awaitPrepared(ctx context.Context, c *client.Client, id string, wa
 		return j, fmt.Errorf("job %s was submitted and goes on by itself, 'weir show %s' tells more; only the waiting for it was interrupted", id, id)
 	case err != nil && !errors.Is(err, context.DeadlineExceeded):
 		return j, fmt.Errorf("job %s was submitted, but its state cannot be seen: %w", id, err)
+	case err != nil && j.GetState() == jobv1.JobState_JOB_STATE_SETTLING:
+		return j, fmt.Errorf("job %s is ending before it was seen to run, 'weir show %s' tells more: %s", id, id, orDash(lastFailure(j)))
 	case err != nil && lastFailure(j) != "":
 		return j, fmt.Errorf("job %s does not come up and is tried again ('weir cancel %s' ends that): %s", id, id, lastFailure(j))
 	case err != nil && j.GetWaitingFor() != "":
-		a.note("job %s is waiting and starts by itself: %s", id, j.GetWaitingFor())
+		a.note("job %s is still waiting and starts by itself: %s", id, j.GetWaitingFor())
 		return j, nil
 	case err != nil:
 		a.note("job %s is not prepared yet (%s); 'weir show %s' tells more", id, stateName(j.GetState()), id)
@@ -110,7 +121,13 @@ func (a *app) awaitPrepared(ctx context.Context, c *client.Client, id string, wa
 	case j.GetState() == jobv1.JobState_JOB_STATE_FAILED:
 		return j, fmt.Errorf("job %s failed: %s", id, orDash(lastFailure(j)))
 	case j.GetState() == jobv1.JobState_JOB_STATE_CANCELED:
-		return j, fmt.Errorf("job %s was cancelled before it was prepared", id)
+		return j, fmt.Errorf("job %s was cancelled before it was seen to run", id)
 	}
 	return j, nil
+}
+
+// upOrEnded reports whether there is nothing more to wait for. What settles is on its way to an end that tells more, and counts as
+// prepared even if only its settling attempt was.
+func upOrEnded(j *jobv1.Job) bool {
+	return ended(j.GetState()) || j.GetPrepared() && j.GetState() != jobv1.JobState_JOB_STATE_SETTLING
 }
