@@ -198,7 +198,7 @@ func (a *attempt) event(e *workerv1.Event) {
 // prepared begins phase two: the committables of the restore point are committed.
 func (a *attempt) prepared() {
 	err := a.dir.update(func(j *raftv1.JobRecord) {
-		j.Started = true
+		j.Started, j.Prepared = true, true
 		j.State, j.Target = jobv1.JobState_JOB_STATE_RUNNING, jobv1.JobState_JOB_STATE_UNSPECIFIED
 		settle(j, a.restore.GetCheckpoint())
 	})
@@ -254,6 +254,10 @@ func (a *attempt) started() {
 
 // settle commits what the last completed checkpoint has prepared and fences every attempt that may have left something open.
 func (r *runner) settle() error {
+	if !r.dir.prepared() {
+		// No sink was ever started. Whatever kept the job from being prepared would keep a settling attempt too.
+		return r.dir.update(func(j *raftv1.JobRecord) { fenced(j, j.GetAttempt()+1) })
+	}
 	program, err := r.cfg.Plan(0)
 	if err != nil {
 		return err

@@ -29,6 +29,8 @@ type testJob struct {
 	// record is called for each record, commit before each commit.
 	record func(subtask, n int) error
 	commit func() error
+	// open is called when a subtask is opened.
+	open func() error
 	// interval between checkpoints.
 	interval time.Duration
 	restarts int
@@ -83,6 +85,11 @@ func (s *numbers) Input() any { return nil }
 
 func (s *numbers) Open(_ context.Context, rt *operator.Runtime) error {
 	s.rt = rt
+	if s.job.open != nil {
+		if err := s.job.open(); err != nil {
+			return err
+		}
+	}
 	for _, r := range rt.Restored {
 		s.position = int(binary.BigEndian.Uint64(r.GetOperatorStates()[0].GetEntries()[0].GetValue()))
 	}

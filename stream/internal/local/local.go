@@ -145,7 +145,7 @@ func (r *runner) record(state jobv1.JobState) error {
 		fenced(j, j.GetAttempt()+1)
 		if state == jobv1.JobState_JOB_STATE_FINISHED {
 			former = slices.Clone(j.GetCheckpoints())
-			j.Checkpoints = nil
+			j.Checkpoints, j.Prepared = nil, false
 		} else if last := len(j.GetCheckpoints()); last > 0 {
 			settle(j, j.GetCheckpoints()[last-1].GetId())
 		}
@@ -182,6 +182,10 @@ func (r *runner) cancel(end ending) error {
 func (r *runner) failed(end ending) (time.Duration, error) {
 	now := r.cfg.Clock.Now()
 	d := restart.Decide(end.policy, r.history, end.class, false, now, rand.Float64())
+	if end.class == workerv1.FailureClass_FAILURE_CLASS_RESTART && !r.dir.prepared() {
+		// Nobody has seen the job work: an address, a topic or a setting is wrong, and whoever started it is waiting for the answer.
+		d = restart.Decision{Action: restart.Fail, Reason: "the job has never been prepared, so it is not tried again; mend the cause and start it anew"}
+	}
 	if end.stuck != nil {
 		d = restart.Decision{Action: restart.Fail, Reason: "the former attempt is still running: " + end.stuck.Error()}
 	}

@@ -158,6 +158,9 @@ func (d *stateDir) last() *raftv1.CompletedCheckpoint {
 	return cps[len(cps)-1]
 }
 
+// prepared reports whether an attempt of the job was prepared since the job began, so that its sinks may have written something.
+func (d *stateDir) prepared() bool { return d.job().GetPrepared() || d.last() != nil }
+
 // ErrUncertain is wrapped by the error about a record of which nobody knows whether it would survive a crash.
 var ErrUncertain = errors.New("it is not certain what the state directory holds")
 

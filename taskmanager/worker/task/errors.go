@@ -45,6 +45,8 @@ func Class(err error) operator.Class {
 		return c
 	case errors.As(err, &lost):
 		return operator.ClassDataLoss
+	case errors.Is(err, statebackend.ErrSchema), errors.Is(err, statebackend.ErrDroppedState):
+		return operator.ClassFatal
 	case errors.As(err, &storage):
 		return operator.ClassStorage
 	}

@@ -445,5 +445,7 @@ func TestClass(t *testing.T) {
 	require.Equal(t, operator.ClassRestart, task.Class(opened(cause)))
 	require.Equal(t, operator.ClassStorage, task.Class(opened(&statebackend.StorageError{Op: "fetch f", Err: cause})))
 	require.Equal(t, operator.ClassDataLoss, task.Class(opened(lost)), "trying again does not bring it back")
+	require.Equal(t, operator.ClassFatal, task.Class(opened(fmt.Errorf("%w: key codec", statebackend.ErrSchema))))
+	require.Equal(t, operator.ClassFatal, task.Class(opened(statebackend.ErrDroppedState)))
 	require.Equal(t, operator.ClassFatal, task.Class(operator.Fatal(opened(lost))))
 }
