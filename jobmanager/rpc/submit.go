@@ -158,7 +158,11 @@ func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequ
 			result.GetProtocolMin(), result.GetProtocolMax(), version.Version, version.ProtocolMin, version.ProtocolMax)
 	}
 	if errs := result.GetErrors(); len(errs) > 0 {
-		return nil, invalid("the job has %d errors:\n  %s", len(errs), strings.Join(errs, "\n  "))
+		number := "1 error"
+		if len(errs) > 1 {
+			number = fmt.Sprintf("%d errors", len(errs))
+		}
+		return nil, invalid("the job has %s:\n  %s", number, strings.Join(errs, "\n  "))
 	}
 	return result.GetGraph(), checkGraph(result.GetGraph(), req.GetName())
 }

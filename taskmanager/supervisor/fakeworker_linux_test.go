@@ -56,6 +56,8 @@ func fakePlan(behaviour string) int {
 	case "crash":
 		fmt.Fprintln(os.Stderr, "panic: no such column")
 		return 2
+	case "silent":
+		return 3
 	case "future":
 		result.ProtocolMin, result.ProtocolMax = 7, 9
 	case "graph-errors":

@@ -107,7 +107,7 @@ func readPlan(file string, p *process, tail string) (*jobv1.PlanResult, error) {
 	raw, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("the binary %s without printing a plan: a Weir job binary calls stream.Main in its main function%s", how, quoted(tail))
+		return nil, noPlan(how, p.code, tail)
 	case err != nil:
 		return nil, fmt.Errorf("reading the plan: %w", err)
 	case p.code != 0:
@@ -124,6 +124,20 @@ func readPlan(file string, p *process, tail string) (*jobv1.PlanResult, error) {
 		return nil, fmt.Errorf("the job binary printed an empty plan%s", quoted(tail))
 	}
 	return result, nil
+}
+
+// noPlan words that the program ended without a plan. What it printed comes first, since it is most likely the reason: arguments that
+// the job does not take, say.
+func noPlan(how string, code int, tail string) error {
+	const hint = ": a Weir job binary calls stream.Main in its main function"
+	switch {
+	case tail == "":
+		return fmt.Errorf("the binary printed nothing and %s without a plan%s", how, hint)
+	case code == 0: // not as after a complaint
+		return fmt.Errorf("the binary printed\n%sand %s without a plan%s", tail, how, hint)
+	default:
+		return fmt.Errorf("the job binary printed\n%sand %s without a plan", tail, how)
+	}
 }
 
 // quoted appends a program's output to a message.

@@ -455,6 +455,7 @@ func TestPlan(t *testing.T) {
 	for behaviour, want := range map[string][]string{
 		"not-a-job": {"stream.Main", "usage: something else"},
 		"crash":     {"exited with code 2", "no such column"},
+		"silent":    {"printed nothing and exited with code 3 without a plan", "stream.Main"},
 		"future":    {"7 to 9", "1 to 1"},
 	} {
 		answer := f.plan(t, behaviour)
@@ -463,6 +464,7 @@ func TestPlan(t *testing.T) {
 		}
 		require.Nil(t, answer.GetResult())
 	}
+	require.Equal(t, "the job binary printed\npanic: no such column\nand exited with code 2 without a plan", f.plan(t, "crash", "again").GetError())
 }
 
 func TestPlanHasALimit(t *testing.T) {

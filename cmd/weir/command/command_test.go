@@ -515,6 +515,22 @@ func TestMistakesExitWith2AndNothingOnStdout(t *testing.T) {
 	}
 }
 
+func TestMistakesNameTheWayOut(t *testing.T) {
+	for want, args := range map[string][]string{
+		"weir: unknown command \"submitt\" for \"weir\"; did you mean 'weir submit'?\nSee 'weir --help'\n":                 {"submitt"},
+		"weir: unknown command \"frobnicate\" for \"weir\"\nSee 'weir --help'\n":                                           {"frobnicate"},
+		"weir: unknown command \"ad\" for \"weir members\"; did you mean 'weir members add'?\nSee 'weir members --help'\n": {"members", "ad"},
+		"weir: unknown flag: --brokers\nArguments of the job follow after --, as in 'weir submit ./job -- --brokers localhost:9092'\n" +
+			"See 'weir submit --help'\n": {"submit", "./job", "--brokers", "b:1"},
+	} {
+		code, _, messages := weir(t, nil, args...)
+		require.Equal(t, 2, code)
+		require.Equal(t, want, messages)
+	}
+	_, _, messages := weir(t, nil, "submit", "./job", "--wait", "soon")
+	require.NotContains(t, messages, "follow after --")
+}
+
 func TestNamesThatNoJobCanHave(t *testing.T) {
 	for name, says := range map[string]string{
 		"":                       "1 to 128 bytes, this one 0",

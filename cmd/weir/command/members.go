@@ -18,7 +18,7 @@ func (a *app) members() *cobra.Command {
 		Use:     "members",
 		Short:   "List JobManagers and TaskManagers",
 		Example: "  weir members\n  weir members add jm4 10.0.0.4:6124",
-		Args:    exactly(),
+		Args:    onlyCommands,
 	}
 	flags := a.clientFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -61,7 +61,7 @@ A cluster has one or more JobManagers (weir jobmanager) and TaskManagers (weir t
 Jobs are Go programs built with the weir SDK; weir submit sends them to a cluster.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          onlyCommands,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(streams.Out)
@@ -152,6 +152,19 @@ func exactly(names ...string) cobra.PositionalArgs {
 		}
 		return &usageError{fmt.Errorf("expected %s, got %s\nSee '%s --help'", expected, got, cmd.CommandPath())}
 	}
+}
+
+// onlyCommands refuses what is no sub-command, and names those that may have been meant.
+func onlyCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2 // of letters; cobra's own suggestions set it too
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean '" + cmd.CommandPath() + " " + strings.Join(near, "' or '"+cmd.CommandPath()+" ") + "'?"
+	}
+	return &usageError{fmt.Errorf("%s\nSee '%s --help'", text, cmd.CommandPath())}
 }
 
 // sleep waits between two looks at a job.

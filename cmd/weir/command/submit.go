@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/internal/client"
@@ -37,6 +38,13 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 			return &usageError{errors.New("expected one BINARY; arguments of the job follow after --\nSee 'weir submit --help'")}
 		},
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		var unknown *pflag.NotExistError
+		if errors.As(err, &unknown) {
+			err = fmt.Errorf("%w\nArguments of the job follow after --, as in 'weir submit ./job -- --brokers localhost:9092'", err)
+		}
+		return cmd.Parent().FlagErrorFunc()(cmd, err)
+	})
 	flags := a.clientFlags(cmd)
 	id := requestID(cmd)
 	req := &jobv1.SubmitJobRequest{}
