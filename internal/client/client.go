@@ -42,7 +42,7 @@ type Client struct {
 	cfg Config
 
 	mu     sync.Mutex
-	conns  map[string]*grpc.ClientConn
+	conns  map[string]*connection
 	leader string // address that answered last; empty at first
 }
 
@@ -86,7 +86,7 @@ func New(cfg Config) *Client {
 	if cfg.Pause == 0 {
 		cfg.Pause = 200 * time.Millisecond
 	}
-	return &Client{cfg: cfg, conns: map[string]*grpc.ClientConn{}}
+	return &Client{cfg: cfg, conns: map[string]*connection{}}
 }
 
 // Close closes all connections.
@@ -240,9 +240,10 @@ func (c *Client) connect(ctx context.Context, address string) (*grpc.ClientConn,
 	c.mu.Lock()
 	conn, ok := c.conns[address]
 	if !ok {
+		conn = &connection{}
 		var err error
-		conn, err = grpc.NewClient("passthrough:///"+address,
-			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		conn.ClientConn, err = grpc.NewClient("passthrough:///"+address,
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithContextDialer(conn.dial),
 			// A leader that is frozen keeps its connections; without this a request to it would wait for ever.
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
@@ -257,12 +258,12 @@ func (c *Client) connect(ctx context.Context, address string) (*grpc.ClientConn,
 		state := conn.GetState()
 		switch state {
 		case connectivity.Ready:
-			return conn, nil
+			return conn.ClientConn, nil
 		case connectivity.Idle:
 			conn.Connect()
 		case connectivity.TransientFailure:
 			c.drop(address, conn) // the next round dials anew, without gRPC's own back-off
-			return nil, errors.New("cannot connect")
+			return nil, conn.refusal()
 		}
 		if !conn.WaitForStateChange(ctx, state) {
 			c.drop(address, conn)
@@ -271,7 +272,7 @@ func (c *Client) connect(ctx context.Context, address string) (*grpc.ClientConn,
 	}
 }
 
-func (c *Client) drop(address string, conn *grpc.ClientConn) {
+func (c *Client) drop(address string, conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conns[address] == conn {

@@ -242,6 +242,12 @@ func TestEachJobManagerIsListedWithWhatItSaid(t *testing.T) {
 	require.ErrorIs(t, err, grpcerr.ErrNotLeader)
 }
 
+func TestUnknownHost(t *testing.T) {
+	// Two dots in a row are no name for the resolver, so that the test asks no name server.
+	_, err := submit(t.Context(), newClient(t, "no..such:6123"))
+	require.EqualError(t, err, "no leading JobManager was found within 700ms: asked no..such:6123 (no host is named no..such)")
+}
+
 func TestUpload(t *testing.T) {
 	j := serve(t, func(call int) error {
 		if call == 1 {

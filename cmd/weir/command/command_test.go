@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -570,7 +571,13 @@ func TestUnknownJob(t *testing.T) {
 func TestNoCluster(t *testing.T) {
 	code, _, messages := weir(t, nil, "list", "--jobmanager", "127.0.0.1:1", "--patience", "200ms")
 	require.Equal(t, 1, code)
-	require.Contains(t, messages, "no leading JobManager was found within 200ms: asked 127.0.0.1:1")
+	require.Contains(t, messages, "no leading JobManager was found within 200ms: asked 127.0.0.1:1 (cannot connect)\n")
+	require.Contains(t, messages, "set with --jobmanager or WEIR_JOBMANAGER")
+	for _, address := range []string{"jm1", "jm1:", ":6123", "::1", ""} {
+		code, _, messages := weir(t, nil, "list", "--jobmanager", "127.0.0.1:1, "+address)
+		require.Equal(t, 2, code, address)
+		require.Contains(t, messages, fmt.Sprintf("--jobmanager or WEIR_JOBMANAGER: %q is not host:port", address))
+	}
 }
 
 func TestConfigShowsWhatWouldRun(t *testing.T) {

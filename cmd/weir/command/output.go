@@ -16,6 +16,7 @@ import (
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/internal/client"
+	"github.com/weir-stream/weir/internal/grpcerr"
 )
 
 // writeJSON writes a message as indented JSON with every field. The bytes are stable, which protojson alone does not promise.
@@ -176,6 +177,10 @@ func explain(err error) string {
 	var unknown *client.UnknownOutcomeError
 	if errors.Is(err, context.Canceled) && !errors.As(err, &unknown) {
 		return "interrupted" // and nothing was changed
+	}
+	var lost *client.NoLeaderError
+	if errors.As(err, &lost) && !errors.Is(err, grpcerr.ErrNotLeader) { // no JobManager has answered
+		return err.Error() + "\nThe addresses of the JobManagers are set with --jobmanager or WEIR_JOBMANAGER"
 	}
 	return err.Error()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -117,6 +118,12 @@ func (a *app) clientFlags(cmd *cobra.Command) *clientFlags {
 func (f *clientFlags) connect() (*client.Client, error) {
 	if f.output != "text" && f.output != "json" {
 		return nil, &usageError{fmt.Errorf("--output: %q is neither text nor json", f.output)}
+	}
+	for i, address := range f.addresses {
+		f.addresses[i] = strings.TrimSpace(address)
+		if host, port, err := net.SplitHostPort(f.addresses[i]); err != nil || host == "" || port == "" {
+			return nil, &usageError{fmt.Errorf("--jobmanager or WEIR_JOBMANAGER: %q is not host:port, such as 127.0.0.1:6123", f.addresses[i])}
+		}
 	}
 	return client.New(client.Config{Addresses: f.addresses, Patience: *f.patience}), nil
 }
