@@ -120,12 +120,13 @@ func (w *Worker) start(ctx context.Context, s *workerv1.Start) error {
 		return nil
 	}
 	d.started = true
+	// Before the tasks run, so that nothing that they report comes before it.
+	w.report.started()
 	if !d.settleOnly {
 		for _, r := range d.runners {
 			r.run(ctx)
 		}
 	}
-	w.report.started()
 	return nil
 }
 

@@ -83,7 +83,7 @@ func (r *runner) attempt(ctx context.Context) ending {
 		e.policy = a.graph.Restarts
 		return *e
 	}
-	a.worker = a.newWorker()
+	a.worker = a.newWorker(a.logStart(a.events.put))
 	a.worker.Do(&workerv1.Command{Command: &workerv1.Command_Prepare{Prepare: a.prepare(false)}})
 	end := a.loop(ctx)
 	a.worker.Close()
@@ -97,9 +97,25 @@ func (r *runner) attempt(ctx context.Context) ending {
 	return end
 }
 
-func (a *attempt) newWorker() *worker.Worker {
+// logStart returns a Report function that logs the start of the tasks before it passes it on. The worker reports it before they run and
+// logs by itself what goes wrong with them, so that the log has both in their order.
+func (a *attempt) logStart(report func(*workerv1.Event)) func(*workerv1.Event) {
+	tasks := 0
+	for _, v := range a.graph.Vertices {
+		tasks += v.Parallelism
+	}
+	logger := a.cfg.Logger.With("attempt", a.dir.job().GetAttempt(), "tasks", tasks)
+	return func(e *workerv1.Event) {
+		if e.GetStarted() != nil {
+			logger.Info("job is running")
+		}
+		report(e)
+	}
+}
+
+func (a *attempt) newWorker(report func(*workerv1.Event)) *worker.Worker {
 	return worker.New(worker.Config{
-		Plan: a.cfg.Plan, Store: a.dir.store, Dir: a.dir.work(), Clock: a.cfg.Clock, Report: a.events.put,
+		Plan: a.cfg.Plan, Store: a.dir.store, Dir: a.dir.work(), Clock: a.cfg.Clock, Report: report,
 		Logger: a.cfg.Logger.With("attempt", a.dir.job().GetAttempt()),
 	})
 }
@@ -246,7 +262,6 @@ func (a *attempt) started() {
 			})
 		}
 	}
-	a.cfg.Logger.Info("job is running", "attempt", j.GetAttempt(), "tasks", len(cfg.Tasks))
 	var effects []checkpoint.Effect
 	a.coord, effects = checkpoint.New(cfg, a.cfg.Clock.Now())
 	a.carryOut(effects)
@@ -269,7 +284,7 @@ func (r *runner) settle() error {
 	if err := r.dir.beginAttempt(a.graph, true); err != nil {
 		return err
 	}
-	a.worker = a.newWorker()
+	a.worker = a.newWorker(a.events.put)
 	defer a.worker.Close()
 	a.worker.Do(&workerv1.Command{Command: &workerv1.Command_Prepare{Prepare: a.prepare(true)}})
 	deadline := time.NewTimer(settleWithin)
