@@ -79,19 +79,11 @@ func run(ctx context.Context, job func(*Env) error, p host, opts []Option) int {
 	if err == nil {
 		return 0
 	}
-	for _, line := range lines(err) {
-		fmt.Fprintln(p.stderr, "error: "+line)
+	for _, e := range split(err) {
+		// An error of several lines has a stack; its lines are set off from the next error.
+		fmt.Fprintln(p.stderr, "error: "+strings.ReplaceAll(strings.TrimSpace(e.Error()), "\n", "\n  "))
 	}
 	return 1
-}
-
-// lines returns one line for each single error in err.
-func lines(err error) []string {
-	var all []string
-	for _, e := range split(err) {
-		all = append(all, strings.ReplaceAll(e.Error(), "\n", "; "))
-	}
-	return all
 }
 
 func dispatch(ctx context.Context, job func(*Env) error, p host, opts []Option) error {
@@ -131,7 +123,7 @@ func dispatch(ctx context.Context, job func(*Env) error, p host, opts []Option) 
 		p.setArgs(args)
 	case mode == "worker":
 		// Reported in place of a plan, so that it fails the job: an exit would have it started again and again.
-		reason := errors.New(strings.Join(lines(err), "; "))
+		reason := errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
 		planned = func(int) (*operator.Program, error) { return nil, reason }
 	default:
 		return err

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 
 	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/internal/stack"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sources"
 )
@@ -43,7 +44,8 @@ func Plan(job func(*Env) error, o PlanOptions) (*operator.Program, error) {
 func describe(job func(*Env) error, env *Env) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the job function panicked: %v\n%s", r, debug.Stack())
+			trace := stack.Trim(string(debug.Stack()))
+			err = fmt.Errorf("the job function panicked: %v, at %s\n%s", r, stack.Top(trace, 1), trace)
 		}
 	}()
 	return job(env)

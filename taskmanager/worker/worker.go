@@ -9,9 +9,11 @@ import (
 	"time"
 
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/stack"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/statebackend"
 	"github.com/weir-stream/weir/taskmanager/worker/exchange"
+	"github.com/weir-stream/weir/taskmanager/worker/task"
 )
 
 const (
@@ -23,6 +25,8 @@ const (
 	connectDeadline = 30 * time.Second
 	// statisticsEvery is the time between two reports of figures.
 	statisticsEvery = time.Second
+	// loggedFrames is how much of a panic's stack the log shows; the whole of it is reported.
+	loggedFrames = 5
 )
 
 var (
@@ -155,7 +159,11 @@ func (w *Worker) fail(vertex string, subtask int, err error) {
 	if lostPeer(err) {
 		w.cfg.Logger.Warn("another worker is gone", "vertex", vertex, "subtask", subtask, "err", err)
 	} else {
-		w.cfg.Logger.Error("attempt failed", "vertex", vertex, "subtask", subtask, "err", err)
+		attrs := []any{"vertex", vertex, "subtask", subtask, "err", err}
+		if trace := task.Stack(err); trace != "" {
+			attrs = append(attrs, "at", stack.Top(trace, loggedFrames))
+		}
+		w.cfg.Logger.Error("attempt failed", attrs...)
 	}
 	w.report.failed(vertex, subtask, err)
 	w.cancel()

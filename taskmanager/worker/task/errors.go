@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-stream/weir/internal/stack"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/statebackend"
 )
@@ -53,11 +54,11 @@ func Class(err error) operator.Class {
 	return c
 }
 
-// Stack returns the stack of a panic in err's tree, or nothing.
+// Stack returns the stack of a panic in err's tree from the function that panicked on, or nothing.
 func Stack(err error) string {
 	var p *PanicError
 	if errors.As(err, &p) {
-		return p.Stack
+		return stack.Trim(p.Stack)
 	}
 	return ""
 }
