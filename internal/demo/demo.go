@@ -142,7 +142,6 @@ func (d *Demo) take(t orders.Total) {
 
 // await waits until every order is produced and every result was read, and a little longer, for duplicates.
 func (d *Demo) await(ctx context.Context) error {
-	d.say("waiting for the last results")
 	var finished time.Time
 	for {
 		d.mu.Lock()
@@ -151,12 +150,15 @@ func (d *Demo) await(ctx context.Context) error {
 		now := time.Now()
 		switch {
 		case !d.done.Load():
+			d.say("waiting for the rest of the orders")
 			finished = now
 		case complete || now.Sub(last) > silence && now.Sub(finished) > silence:
 			d.mu.Lock()
 			d.gaps.end(last)
 			d.mu.Unlock()
 			return sleep(ctx, settle*d.o.Interval)
+		default:
+			d.say("waiting for the last results")
 		}
 		if err := d.jobs.refresh(ctx); err != nil {
 			return err

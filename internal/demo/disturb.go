@@ -14,6 +14,7 @@ func (d *Demo) disturb(ctx context.Context) error {
 	if err := d.awaitOutput(ctx, d.began); err != nil {
 		return err
 	}
+	d.say("running")
 	if err := sleep(ctx, firstKill); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -77,7 +78,7 @@ half a minute with the defaults.`,
 		}
 		report, err := demo.Run(cmd.Context(), o)
 		if err != nil {
-			return fmt.Errorf("%w\nthe logs of the cluster are in %s", err, o.Dir)
+			return a.unfinishedDemo(cmd.Context(), err, o.Dir, remove)
 		}
 		if err := a.printDemo(report, output); err != nil {
 			return err
@@ -91,6 +92,24 @@ half a minute with the defaults.`,
 		return nil
 	}
 	return cmd
+}
+
+// unfinishedDemo leaves no directory behind that nobody asked for, unless there are logs in it that tell why the run failed.
+func (a *app) unfinishedDemo(ctx context.Context, err error, dir string, remove bool) error {
+	interrupted := ctx.Err() != nil
+	switch {
+	case interrupted && remove:
+		if err := os.RemoveAll(dir); err != nil {
+			a.note("%s was not removed: %v", dir, err)
+		}
+		return ctx.Err()
+	case interrupted:
+		a.note("the logs of the cluster are in %s", dir)
+		return ctx.Err()
+	case remove && os.Remove(dir) == nil: // it was empty
+		return err
+	}
+	return fmt.Errorf("%w\nthe logs of the cluster are in %s", err, dir)
 }
 
 // demoDir makes the directory of a run.
@@ -141,6 +160,11 @@ func (a *app) printDemo(r demo.Report, output string) error {
 	}
 	fmt.Fprintf(w, "checkpoints completed\t%d\n", r.Checkpoints)
 	fmt.Fprintf(w, "job restarts\t%d\n", r.JobRestarts)
+	verdict := "every result exactly once"
+	if !r.Right() {
+		verdict = "NOT exactly once"
+	}
+	fmt.Fprintf(w, "\n%s\n", verdict)
 	return w.Flush()
 }
 
