@@ -113,6 +113,7 @@ func (s *Session) Run(ctx context.Context) error {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = s.cfg.RetryMin, s.cfg.RetryMax
 	next, admitted := 0, false
+	var lost silence
 	for hint := ""; ; {
 		address := hint
 		if address == "" {
@@ -136,6 +137,11 @@ func (s *Session) Run(ctx context.Context) error {
 		followed := hint != ""
 		hint = leaderHint(err)
 		s.logEnd(address, hint, registered, err)
+		if registered || hint != "" || refused(err) {
+			lost = silence{}
+		} else {
+			lost.add(address, grpcerr.Decode(err))
+		}
 		if hint == "" && registered && !refused(err) {
 			hint = address // most likely the leader still, and it waits a moment for us
 		}
@@ -145,6 +151,9 @@ func (s *Session) Run(ctx context.Context) error {
 		}
 		if hint == "" && next%len(s.cfg.Addresses) != 0 && !refused(err) {
 			continue // the rest of this round
+		}
+		if lost.worthSaying(time.Now()) {
+			s.cfg.Logger.Warn("no leading jobmanager found, looking on", "answers", lost.String())
 		}
 		wait := pause.NextBackOff()
 		if refused(err) {

@@ -359,10 +359,13 @@ func TestStaleLeaderIsNotHeard(t *testing.T) {
 	b.next(t)
 	s.Send(exited(9))
 	a.do(func(*jobManager) { a.refuse = nil })
-	var back bool
-	for !back {
-		m := a.next(t).next(t) // sessions that began before a.refuse was set end without one
-		back = m.GetWorkerExited().GetAttempt() == 9
+	// Sessions that began before a.refuse was set have ended without a report.
+	for back := false; !back; {
+		for m := range a.next(t).got {
+			if back = m.GetWorkerExited().GetAttempt() == 9; back {
+				break
+			}
+		}
 	}
 	require.Empty(t, h.all())
 }
@@ -423,6 +426,14 @@ func TestLaterRefusalIsLoggedOnceAndTriedAgain(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "it does not see the storage"))
 	j.do(func(*jobManager) { j.refuse = nil })
 	j.next(t)
+}
+
+func TestSilentJobManagersAreNamed(t *testing.T) {
+	var log lockedBuffer
+	runLogging(t, &handler{}, slog.New(slog.NewTextHandler(&log, nil)), "127.0.0.1:1", "127.0.0.1:2")
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "no leading jobmanager found") }, patience, time.Millisecond)
+	require.Contains(t, log.String(), "127.0.0.1:1: ")
+	require.Contains(t, log.String(), "127.0.0.1:2: ")
 }
 
 type lockedBuffer struct {
