@@ -51,7 +51,7 @@ func (c *core) adopt() error {
 			continue
 		}
 		if s.GetKind() != kindDropped && !c.cfg.AllowDroppedState {
-			errs = append(errs, fmt.Errorf("%w: %w: operator %s does not declare the state %q; declare it again, or allow dropped state with --allow-dropped-state",
+			errs = append(errs, fmt.Errorf("%w: %w: operator %s does not declare the state %q; declare it again, or allow dropped state with --allow-dropped-state, or WEIR_ALLOW_DROPPED_STATE=1 in a local run",
 				ErrSchema, ErrDroppedState, c.cfg.Operator, s.GetName()))
 		}
 		c.dropped = append(c.dropped, &snapshotv1.StateSchema{StateId: s.GetStateId(), Kind: kindDropped})
@@ -84,7 +84,7 @@ func restoredSchemas(operator string, snapshots []*snapshotv1.KeyedSnapshot) (al
 func matchSchema(operator string, restored, declared *snapshotv1.StateSchema) error {
 	mismatch := func(what, was, is string) error {
 		return fmt.Errorf("%w: operator %s, state %q: the %s was %s in the checkpoint and is %s in the job; "+
-			"keep the type, or give the state another name and allow dropped state with --allow-dropped-state", ErrSchema, operator, restored.GetName(), what, was, is)
+			"keep the type, or give the state another name and allow dropped state with --allow-dropped-state, or WEIR_ALLOW_DROPPED_STATE=1 in a local run", ErrSchema, operator, restored.GetName(), what, was, is)
 	}
 	switch {
 	case restored.GetKind() != declared.GetKind():

@@ -20,16 +20,17 @@ import (
 
 // Names of the environment variables by which a job binary learns what to do. Started by hand it runs the job locally.
 const (
-	envMode        = "WEIR_MODE" // "plan", "worker", or empty for a local run
-	envPlanOutput  = "WEIR_PLAN_OUTPUT"
-	envParallelism = "WEIR_PARALLELISM"
-	envJobName     = "WEIR_JOB_NAME"
-	envDefaultName = "WEIR_JOB_DEFAULT_NAME" // of a job that sets none; the file's name where it is not given
-	envSocket      = "WEIR_CONTROL_SOCKET"
-	envToken       = "WEIR_TOKEN"
-	envWorkDir     = "WEIR_WORK_DIR"
-	envStateDir    = "WEIR_STATE_DIR"
-	envLogLevel    = "WEIR_LOG_LEVEL"
+	envMode         = "WEIR_MODE" // "plan", "worker", or empty for a local run
+	envPlanOutput   = "WEIR_PLAN_OUTPUT"
+	envParallelism  = "WEIR_PARALLELISM"
+	envJobName      = "WEIR_JOB_NAME"
+	envDefaultName  = "WEIR_JOB_DEFAULT_NAME" // of a job that sets none; the file's name where it is not given
+	envSocket       = "WEIR_CONTROL_SOCKET"
+	envToken        = "WEIR_TOKEN"
+	envWorkDir      = "WEIR_WORK_DIR"
+	envStateDir     = "WEIR_STATE_DIR"
+	envLogLevel     = "WEIR_LOG_LEVEL"
+	envAllowDropped = "WEIR_ALLOW_DROPPED_STATE"
 )
 
 // Option changes how [Main] runs a job.
@@ -51,6 +52,9 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l 
 // Main is the whole main function of a job binary. Started by hand it runs the job in this process, with checkpoints below the state
 // directory, until the input ends or SIGINT or SIGTERM stops it after a last checkpoint; a second signal ends it at once. Started by
 // a cluster it plans the job or runs a part of it. It does not return: the exit code is 0, or 1 after an error, which it prints.
+//
+// A local run refuses to resume from a checkpoint with state that the job does not have any more, unless the environment variable
+// WEIR_ALLOW_DROPPED_STATE is 1: then that state is dropped.
 //
 // References ${env:NAME} and ${file:PATH} in the program's arguments are replaced before the job function runs, but in the plan, so
 // that secrets stay on the machines that use them.
@@ -135,7 +139,13 @@ func dispatch(ctx context.Context, job func(*Env) error, p host, opts []Option) 
 			Plan: planned, Logger: o.logger,
 		})
 	case "":
-		return runLocal(ctx, job, plan, p.getenv(envStateDir), o)
+		allowDropped := false
+		if text := p.getenv(envAllowDropped); text != "" {
+			if allowDropped, err = strconv.ParseBool(text); err != nil {
+				return fmt.Errorf("%s: %q is neither 1 nor 0", envAllowDropped, text)
+			}
+		}
+		return runLocal(ctx, job, plan, local.Config{Dir: p.getenv(envStateDir), AllowDroppedState: allowDropped, Logger: o.logger}, o.stateDir)
 	default:
 		return fmt.Errorf("%s: unknown mode %q; leave it unset to run the job here", envMode, mode)
 	}
@@ -152,17 +162,18 @@ func planFunc(job func(*Env) error, o PlanOptions) func(int) (*operator.Program,
 	}
 }
 
-func runLocal(ctx context.Context, job func(*Env) error, o PlanOptions, stateDir string, opts options) error {
+// runLocal runs the job in this process. Without a directory in cfg it uses stateDir, and without that one named after the job.
+func runLocal(ctx context.Context, job func(*Env) error, o PlanOptions, cfg local.Config, stateDir string) error {
 	program, err := Plan(job, o)
 	if err != nil {
 		return err
 	}
-	dir := stateDir
-	if dir == "" {
-		dir = opts.stateDir
+	if cfg.Dir == "" {
+		cfg.Dir = stateDir
 	}
-	if dir == "" {
-		dir = filepath.Join(".weir", filepath.Base(program.Graph.Name))
+	if cfg.Dir == "" {
+		cfg.Dir = filepath.Join(".weir", filepath.Base(program.Graph.Name))
 	}
-	return local.Run(ctx, local.Config{Plan: planFunc(job, o), Dir: dir, Logger: opts.logger})
+	cfg.Plan = planFunc(job, o)
+	return local.Run(ctx, cfg)
 }

@@ -90,6 +90,7 @@ func TestBadStarts(t *testing.T) {
 		"no plan output":  {map[string]string{"WEIR_MODE": "plan"}, nil, "WEIR_PLAN_OUTPUT"},
 		"bad parallelism": {map[string]string{"WEIR_PARALLELISM": "many"}, nil, "WEIR_PARALLELISM"},
 		"bad log level":   {map[string]string{"WEIR_LOG_LEVEL": "loud"}, nil, "WEIR_LOG_LEVEL"},
+		"bad permission":  {map[string]string{"WEIR_ALLOW_DROPPED_STATE": "maybe"}, nil, "WEIR_ALLOW_DROPPED_STATE"},
 		"unset variable":  {nil, []string{"${env:NOT_SET}"}, "NOT_SET"},
 		"absent file":     {nil, []string{"${file:/does/not/exist}"}, "/does/not/exist"},
 		"faulty job":      {map[string]string{}, []string{"faulty"}, `uid "numbers"`},

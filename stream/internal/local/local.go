@@ -22,6 +22,8 @@ type Config struct {
 	Plan func(parallelism int) (*operator.Program, error)
 	// Dir is the state directory; it is created when absent.
 	Dir string
+	// AllowDroppedState lets the run resume although the job does not take all of the checkpoint's state, which is dropped then.
+	AllowDroppedState bool
 	// Logger defaults to one that discards.
 	Logger *slog.Logger
 	// Clock defaults to the system's.
@@ -215,5 +217,7 @@ func (r *runner) restorePoint() *workerv1.RestorePoint {
 	if last == nil {
 		return nil
 	}
-	return &workerv1.RestorePoint{Metadata: last.GetMetadata(), Checkpoint: last.GetId(), Settled: last.GetSettled()}
+	return &workerv1.RestorePoint{
+		Metadata: last.GetMetadata(), Checkpoint: last.GetId(), Settled: last.GetSettled(), AllowDroppedState: r.cfg.AllowDroppedState,
+	}
 }

@@ -140,7 +140,7 @@ func (p *Point) Check(g *graph.Graph, allowDropped, settled bool) error {
 			ErrDroppedState, strings.Join(open, ", ")))
 	}
 	if len(dropped) > 0 && !allowDropped {
-		errs = append(errs, fmt.Errorf("%w: operators %s; give the operators these uids, or allow dropped state with --allow-dropped-state", ErrDroppedState, strings.Join(dropped, ", ")))
+		errs = append(errs, fmt.Errorf("%w: operators %s; give the operators these uids, or allow dropped state with --allow-dropped-state, or WEIR_ALLOW_DROPPED_STATE=1 in a local run", ErrDroppedState, strings.Join(dropped, ", ")))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return operator.Fatal(err)
