@@ -48,6 +48,7 @@ type cluster struct {
 	hang     func(proto.Message) bool // whether a request stays without an answer
 	requests []proto.Message
 	uploaded []byte
+	noLogs   bool
 }
 
 func newCluster(t *testing.T, jobs ...*jobv1.Job) *cluster {
@@ -138,6 +139,9 @@ func (c *cluster) ListCheckpoints(ctx context.Context, m *jobv1.ListCheckpointsR
 }
 
 func (c *cluster) ReadLogs(m *jobv1.ReadLogsRequest, st grpc.ServerStreamingServer[jobv1.ReadLogsResponse]) error {
+	if c.noLogs {
+		return c.take(st.Context(), m)
+	}
 	for _, r := range []*jobv1.ReadLogsResponse{
 		{TaskmanagerId: "tm1", Attempt: 1, Chunk: []byte("one\ntwo\n")},
 		{TaskmanagerId: "tm1", Attempt: 1, Chunk: []byte("three\n")},
@@ -482,12 +486,26 @@ func TestSavepointPrintsItsPath(t *testing.T) {
 
 func TestMembershipChanges(t *testing.T) {
 	c := newCluster(t)
-	code, _, _ := c.run(t, "members", "add", "jm4", "h4:6124")
+	code, out, _ := c.run(t, "members", "add", "jm4", "h4:6124")
 	require.Zero(t, code)
+	require.Equal(t, "jm4 is a member, with raft address h4:6124\n", out)
 	require.Equal(t, "h4:6124", find[*clusterv1.AddMemberRequest](t, c).GetRaftAddress())
-	code, _, _ = c.run(t, "members", "remove", "jm4")
+	code, out, _ = c.run(t, "members", "remove", "jm4")
 	require.Zero(t, code)
+	require.Equal(t, "jm4 is not a member any more\n", out)
 	require.Equal(t, "jm4", find[*clusterv1.RemoveMemberRequest](t, c).GetId())
+	code, out, _ = c.run(t, "members", "remove", "jm4", "-o", "json")
+	require.Zero(t, code)
+	require.JSONEq(t, "{}", out)
+}
+
+func TestNoLogsAreKept(t *testing.T) {
+	c := newCluster(t)
+	c.noLogs = true
+	code, out, messages := c.run(t, "logs", "totals", "--attempt", "3")
+	require.Zero(t, code)
+	require.Empty(t, out)
+	require.Equal(t, "nothing is kept of what attempt 3 of job totals wrote\n", messages)
 }
 
 func TestMistakesExitWith2AndNothingOnStdout(t *testing.T) {

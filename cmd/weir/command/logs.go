@@ -34,7 +34,7 @@ func (a *app) logs() *cobra.Command {
 		defer c.Close()
 		req.Job = args[0]
 		p := &logPrinter{out: a.Out, json: flags.output == "json"}
-		return c.Ask(cmd.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		err = c.Ask(cmd.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			stream, err := jobv1.NewJobServiceClient(conn).ReadLogs(ctx, req)
@@ -59,6 +59,14 @@ func (a *app) logs() *cobra.Command {
 				}
 			}
 		})
+		if err == nil && !p.begun {
+			attempt := ""
+			if req.GetAttempt() != 0 {
+				attempt = fmt.Sprintf("attempt %d of ", req.GetAttempt())
+			}
+			a.note("nothing is kept of what %sjob %s wrote", attempt, req.GetJob())
+		}
+		return err
 	}
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	"github.com/weir-stream/weir/internal/client"
@@ -78,10 +79,15 @@ func (a *app) addMember() *cobra.Command {
 	}
 	flags := a.clientFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return flags.changeMembers(cmd.Context(), "adding "+args[0], func(ctx context.Context, m clusterv1.MembershipServiceClient) error {
-			_, err := m.AddMember(ctx, &clusterv1.AddMemberRequest{Id: args[0], RaftAddress: args[1]})
+		var resp *clusterv1.AddMemberResponse
+		err := flags.changeMembers(cmd.Context(), "adding "+args[0], func(ctx context.Context, m clusterv1.MembershipServiceClient) (err error) {
+			resp, err = m.AddMember(ctx, &clusterv1.AddMemberRequest{Id: args[0], RaftAddress: args[1]})
 			return err
 		})
+		if err != nil {
+			return err
+		}
+		return flags.writeChange(resp, fmt.Sprintf("%s is a member, with raft address %s", args[0], args[1]))
 	}
 	return cmd
 }
@@ -95,12 +101,26 @@ func (a *app) removeMember() *cobra.Command {
 	}
 	flags := a.clientFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return flags.changeMembers(cmd.Context(), "removing "+args[0], func(ctx context.Context, m clusterv1.MembershipServiceClient) error {
-			_, err := m.RemoveMember(ctx, &clusterv1.RemoveMemberRequest{Id: args[0]})
+		var resp *clusterv1.RemoveMemberResponse
+		err := flags.changeMembers(cmd.Context(), "removing "+args[0], func(ctx context.Context, m clusterv1.MembershipServiceClient) (err error) {
+			resp, err = m.RemoveMember(ctx, &clusterv1.RemoveMemberRequest{Id: args[0]})
 			return err
 		})
+		if err != nil {
+			return err
+		}
+		return flags.writeChange(resp, args[0]+" is not a member any more")
 	}
 	return cmd
+}
+
+// writeChange writes the answer to a change of members.
+func (f *clientFlags) writeChange(resp proto.Message, text string) error {
+	if f.output == "json" {
+		return writeJSON(f.app.Out, resp)
+	}
+	_, err := fmt.Fprintln(f.app.Out, text)
+	return err
 }
 
 // changeMembers makes one request to the MembershipService that changes something.
