@@ -375,7 +375,9 @@ func TestSubmitOutcomes(t *testing.T) {
 	t.Run("says what it waits for, once", func(t *testing.T) {
 		fewer := endedJob(jobv1.JobState_JOB_STATE_CREATED)
 		fewer.WaitingFor = "needs 4 slots, 2 free on 1 TaskManager"
-		code, _, messages := newCluster(t, waiting, waiting, fewer, fewer, runningJob()).run(t, "submit", jobBinary(t))
+		passing := endedJob(jobv1.JobState_JOB_STATE_CREATED)
+		passing.WaitingFor = "tasks to prepare: a[0], for 0s"
+		code, _, messages := newCluster(t, waiting, waiting, waiting, fewer, fewer, passing, runningJob()).run(t, "submit", jobBinary(t))
 		require.Zero(t, code, messages)
 		require.Equal(t, "job job1 is waiting: needs 4 slots, 1 free on 1 TaskManager\njob job1 is waiting: needs 4 slots, 2 free on 1 TaskManager\n", messages)
 	})

@@ -97,14 +97,18 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 func (a *app) awaitPrepared(ctx context.Context, c *client.Client, id string, wait time.Duration) (*jobv1.Job, error) {
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	said := ""
+	var seen, said string
 	j, err := a.await(limited, c, id, func(j *jobv1.Job) bool {
-		if w := j.GetWaitingFor(); w != said && j.GetState() == jobv1.JobState_JOB_STATE_CREATED {
-			said = w
-			if w != "" {
-				a.note("job %s is waiting: %s", id, w)
-			}
+		w := j.GetWaitingFor()
+		if j.GetState() != jobv1.JobState_JOB_STATE_CREATED {
+			w = ""
 		}
+		// At the second look, since every job waits for a moment.
+		if w != "" && w == seen && w != said {
+			said = w
+			a.note("job %s is waiting: %s", id, w)
+		}
+		seen = w
 		return upOrEnded(j)
 	})
 	if j == nil {
