@@ -45,7 +45,7 @@ func describe(job func(*Env) error, env *Env) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			trace := stack.Trim(string(debug.Stack()))
-			err = fmt.Errorf("the job function panicked: %v, at %s\n%s", r, stack.Top(trace, 1), trace)
+			err = fmt.Errorf("the job function panicked: %v, at %s\n%s", r, stack.Origin(trace), trace)
 		}
 	}()
 	return job(env)

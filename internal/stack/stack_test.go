@@ -43,6 +43,15 @@ func TestThePlaceIsFirst(t *testing.T) {
 	}
 }
 
+func TestTheStandardLibraryIsNotTheOrigin(t *testing.T) {
+	trimmed := stack.Trim(trace(func() { _ = strings.Repeat("x", -1) }))
+	require.Contains(t, stack.Top(trimmed, 1), "strings.Repeat")
+	require.Regexp(t, `^github\.com/weir-stream/weir/internal/stack_test\.\S+ \(\S+stack_test\.go:\d+\)$`, stack.Origin(trimmed))
+	require.Equal(t, "main.job (/go/src/x/main.go:3)",
+		stack.Origin("encoding/json.(*d).x({0x1, 0x2})\n\tencoding/json/decode.go:1 +0x3\nmain.job(...)\n\t/go/src/x/main.go:3 +0x4"))
+	require.Equal(t, "flag.Var (flag/flag.go:1)", stack.Origin("flag.Var(...)\n\tflag/flag.go:1"))
+}
+
 func TestOtherTexts(t *testing.T) {
 	for _, text := range []string{"", "no trace", "panic(", "panic(1)\n\tx.go:1 +0x1", "panic(1)\n\tx.go:1 +0x1\nruntime.sigpanic()"} {
 		require.Equal(t, text, stack.Trim(text))
