@@ -118,7 +118,7 @@ func startAttempt(c *raftv1.StartAttempt) change {
 			return errRepeated
 		}
 		r.Started = true
-		r.Prepared = true
+		r.Prepared = r.GetPrepared() || !r.GetSettlingAttempt()
 		if !settling {
 			r.State = jobv1.JobState_JOB_STATE_RUNNING
 			r.LastRecoveryMs = c.GetRecoveryMs()

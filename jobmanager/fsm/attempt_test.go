@@ -263,6 +263,15 @@ func TestSettlingAttemptIsForEndingJobsOnly(t *testing.T) {
 	w.rejected(fsm.ErrJobEnded, fail(3, 1, true))
 }
 
+func TestSettlingMakesNoJobPrepared(t *testing.T) {
+	w := newWorld(t)
+	w.must(create("j"))
+	w.must(newAttempt(1))
+	w.must(end("e", canceled))
+	w.must(settlingAttempt(2))
+	require.False(t, w.must(start(2)).GetPrepared())
+}
+
 func TestFailureWhileEndingChangesNothingButTheHistory(t *testing.T) {
 	w := runningWorld(t)
 	w.must(end("e", canceled))
