@@ -151,15 +151,15 @@ func (a *attempt) loop(ctx context.Context) ending {
 		}
 		select {
 		case <-a.events.wake:
-			for _, e := range a.events.take() {
-				if a.end == nil {
-					a.event(e)
-				}
-			}
+			a.drain()
 		case <-tick.C:
 			a.handle(checkpoint.Tick{})
 		case <-interrupted:
 			interrupted = nil
+			// Tasks whose start is reported may have emitted something already, and so need a last checkpoint.
+			if a.drain(); a.end != nil {
+				continue
+			}
 			if a.coord == nil {
 				return ending{how: canceled, message: "the job was not running yet"}
 			}
@@ -171,6 +171,15 @@ func (a *attempt) loop(ctx context.Context) ending {
 		}
 	}
 	return *a.end
+}
+
+// drain handles what the worker has reported so far.
+func (a *attempt) drain() {
+	for _, e := range a.events.take() {
+		if a.end == nil {
+			a.event(e)
+		}
+	}
 }
 
 func (a *attempt) requestStop() checkpoint.RequestStop {
