@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-stream/weir/internal/loopback"
 )
 
 // Config describes a broker. The zero value is good.
@@ -78,12 +79,12 @@ func start(ctx context.Context, d *distribution, cfg Config) (_ *Broker, err err
 			_ = b.Close()
 		}
 	}()
-	ports, err := freePorts(3)
+	ports, err := loopback.FreePorts(3)
 	if err != nil {
 		return nil, err
 	}
-	b.listen, b.internal = loopback(ports[0]), loopback(ports[1])
-	if err := os.WriteFile(b.file("server.properties"), []byte(b.properties(loopback(ports[2]))), 0o644); err != nil {
+	b.listen, b.internal = loopback.Address(ports[0]), loopback.Address(ports[1])
+	if err := os.WriteFile(b.file("server.properties"), []byte(b.properties(loopback.Address(ports[2]))), 0o644); err != nil {
 		return nil, err
 	}
 	if err := b.format(ctx); err != nil {
@@ -288,20 +289,4 @@ func (b *Broker) Close() error {
 		err = errors.Join(err, os.RemoveAll(b.dir))
 	}
 	return err
-}
-
-func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
-
-// freePorts returns n different ports that were free a moment ago.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, 0, n)
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weir-stream/weir/internal/child"
 )
 
 // process is the broker's JVM. A goroutine of its own starts it and waits for it.
@@ -31,7 +33,7 @@ func (p *process) run(java string, args []string) error {
 	}
 	cmd := exec.Command(java, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = dieWithParent()
+	cmd.SysProcAttr = child.Attributes()
 	started := make(chan error, 1)
 	done := make(chan struct{})
 	go func() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	"github.com/weir-stream/weir/internal/loopback"
 	"github.com/weir-stream/weir/jobmanager"
 	"github.com/weir-stream/weir/taskmanager"
 )
@@ -96,23 +96,23 @@ func (c *Cluster) TaskManagers() []*Process {
 
 func (c *Cluster) addJobManagers() error {
 	n := c.cfg.JobManagers
-	ports, err := freePorts(3 * n)
+	ports, err := loopback.FreePorts(3 * n)
 	if err != nil {
 		return err
 	}
 	var members []jobmanager.Member
 	for i := range n {
-		members = append(members, jobmanager.Member{ID: fmt.Sprintf("jm%d", i+1), RaftAddress: loopback(ports[n+i])})
+		members = append(members, jobmanager.Member{ID: fmt.Sprintf("jm%d", i+1), RaftAddress: loopback.Address(ports[n+i])})
 	}
 	for i, m := range members {
 		cfg := jobmanager.Default()
 		cfg.ID = m.ID
 		cfg.DataDir = filepath.Join(c.cfg.Dir, m.ID)
-		cfg.Listen = loopback(ports[i])
+		cfg.Listen = loopback.Address(ports[i])
 		cfg.RaftListen = m.RaftAddress
 		cfg.Members = members
 		cfg.Storage = c.StorageURL()
-		cfg.Admin = loopback(ports[2*n+i])
+		cfg.Admin = loopback.Address(ports[2*n+i])
 		if c.cfg.ConfigureJobManager != nil {
 			c.cfg.ConfigureJobManager(&cfg)
 		}
@@ -134,7 +134,7 @@ func (c *Cluster) AddTaskManager() (*Process, error) {
 	addresses := c.addresses()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ports, err := freePorts(1)
+	ports, err := loopback.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (c *Cluster) AddTaskManager() (*Process, error) {
 	cfg.JobManagers = addresses
 	cfg.Host = id
 	cfg.StorageURL = c.StorageURL()
-	cfg.AdminAddress = loopback(ports[0])
+	cfg.AdminAddress = loopback.Address(ports[0])
 	if c.cfg.ConfigureTaskManager != nil {
 		c.cfg.ConfigureTaskManager(&cfg)
 	}
@@ -282,20 +282,4 @@ func listMembers(ctx context.Context, address string) (*clusterv1.ListMembersRes
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return clusterv1.NewMembershipServiceClient(conn).ListMembers(ctx, &clusterv1.ListMembersRequest{})
-}
-
-func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
-
-// freePorts returns n different ports that were free a moment ago.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weir-stream/weir/internal/child"
 )
 
 // Role is what a process does in the cluster.
@@ -56,7 +58,7 @@ func (p *Process) Start() error {
 	cmd := exec.Command(p.binary, string(p.Role), "--config", p.config)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = filepath.Dir(p.config)
-	cmd.SysProcAttr = dieWithParent()
+	cmd.SysProcAttr = child.Attributes()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.ID, err)
 	}

@@ -16,6 +16,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/statebackend/blob"
 )
@@ -359,7 +360,7 @@ func (x *exporter) rewrite(ctx context.Context, md *snapshotv1.CheckpointMetadat
 		if err := putBytes(ctx, x.dst, to, data); err != nil {
 			return err
 		}
-		seg := segmentOf(x.url(to), data)
+		seg := checkpointfile.Segment(x.url(to), data)
 		seg.Checkpoint, seg.FormatVersion = h.GetSpilled().GetCheckpoint(), h.GetSpilled().GetFormatVersion()
 		h.Spilled = seg
 	}

@@ -34,10 +34,6 @@ func putMetadata(ctx context.Context, b blob.Bucket, name string, md *snapshotv1
 	return checkpointfile.Segment(name, data), nil
 }
 
-func segmentOf(name string, data []byte) *snapshotv1.Segment {
-	return &snapshotv1.Segment{Name: name, Size: uint64(len(data)), Crc32C: crc32.Checksum(data, castagnoli())}
-}
-
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 func putBytes(ctx context.Context, b blob.Bucket, name string, data []byte) error {

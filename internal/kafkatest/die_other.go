@@ -1,7 +1,0 @@
-//go:build unix && !linux
-
-package kafkatest
-
-import "syscall"
-
-func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
