@@ -208,12 +208,13 @@ func TestNoAnswerIsAnUnknownOutcome(t *testing.T) {
 	}
 }
 
-func TestInterruptedBeforeARequest(t *testing.T) {
-	j := serve(t, func(int) error { return &grpcerr.NotLeaderError{} })
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := submit(ctx, newClient(t, j.address))
-	require.Equal(t, context.DeadlineExceeded, err, "nothing was sent to a leader")
+func TestInterruptedWhileThereIsNoLeader(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	err := newClient(t, serve(t, nil).address).Do(ctx, func(context.Context, grpc.ClientConnInterface) error {
+		cancel() // the answer is here already: no request is under way
+		return &grpcerr.NotLeaderError{}
+	})
+	require.Equal(t, context.Canceled, err, "no leader got the request")
 }
 
 func TestAskingHasNoUnknownOutcome(t *testing.T) {
