@@ -7,6 +7,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 )
@@ -111,9 +112,11 @@ func (j *job) effect(att *attempt, e checkpoint.Effect) checkpoint.Event {
 	case checkpoint.Trigger:
 		j.usedID = max(j.usedID, e.Checkpoint)
 		j.m.cfg.Metrics.triggered.Inc()
-		j.commandAll(&workerv1.Command{Command: &workerv1.Command_TriggerCheckpoint{TriggerCheckpoint: &workerv1.TriggerCheckpoint{
-			Checkpoint: e.Checkpoint, Stop: e.Stop, Full: e.Full,
-		}}}, func(w *worker) bool { return w.sources })
+		trigger := &workerv1.TriggerCheckpoint{Checkpoint: e.Checkpoint, Stop: e.Stop, Full: e.Full}
+		for _, w := range j.living(func(w *worker) bool { return w.sources }) {
+			j.command(w.tm, &workerv1.Command{Command: &workerv1.Command_TriggerCheckpoint{TriggerCheckpoint: trigger}})
+			faultpoint.Hit(faultpoint.TriggerSent)
+		}
 	case checkpoint.Abort:
 		att.aborted = e.Checkpoint
 		j.m.cfg.Metrics.aborted.Inc()
@@ -121,6 +124,7 @@ func (j *job) effect(att *attempt, e checkpoint.Effect) checkpoint.Event {
 	case checkpoint.Resume:
 		j.commandAll(&workerv1.Command{Command: &workerv1.Command_ResumeSources{ResumeSources: &workerv1.ResumeSources{}}}, nil)
 	case checkpoint.WriteMetadata:
+		faultpoint.Hit(faultpoint.AllAcknowledged)
 		j.writeMetadata(att.number, e)
 	case checkpoint.Propose:
 		return j.complete(e)
@@ -206,6 +210,7 @@ func (j *job) complete(e checkpoint.Propose) checkpoint.Event {
 	if res.Err != nil {
 		return checkpoint.Decided{Checkpoint: id, Outcome: checkpoint.Rejected, Reason: res.Err.Error()}
 	}
+	faultpoint.Hit(faultpoint.CompletionLogged)
 	j.m.cfg.Metrics.completed.Inc()
 	j.m.cfg.Metrics.duration.Observe(float64(e.Completed.GetDurationMs()) / 1000)
 	j.clean.request(j.rec)

@@ -12,6 +12,7 @@ import (
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 )
@@ -101,6 +102,7 @@ func (j *job) deploy(placements []*raftv1.Placement, settle bool) {
 		j.enter(phaseBackoff, resultRetry)
 		return
 	}
+	faultpoint.Hit(faultpoint.AttemptLogged)
 	j.cause, j.closed = nil, false
 	j.att = newAttempt(j.rec, settle)
 	j.logger.Info("attempt begins", "attempt", number, "settle_only", settle, "workers", len(j.att.workers),
@@ -117,6 +119,7 @@ func (j *job) deploy(placements []*raftv1.Placement, settle bool) {
 			return
 		}
 		j.startWorker(w)
+		faultpoint.Hit(faultpoint.WorkerOrdered)
 	}
 }
 
@@ -203,13 +206,17 @@ func (j *job) start() {
 		j.fail(failure{class: restartClass, message: "the attempt could not be started: " + res.Err.Error()})
 		return
 	}
+	faultpoint.Hit(faultpoint.StartLogged)
 	for _, f := range j.rec.GetUnfenced() {
 		if workers, known := j.undead[f.GetAttempt()]; known && len(workers) == 0 {
 			j.att.fencing = append(j.att.fencing, f.GetAttempt())
 		}
 	}
 	j.enter(phaseStarting, j.m.cfg.PrepareTimeout)
-	j.commandAll(j.startCommand(), nil)
+	for _, w := range j.living(nil) {
+		j.command(w.tm, j.startCommand())
+		faultpoint.Hit(faultpoint.StartSent)
+	}
 }
 
 func (j *job) startCommand() *workerv1.Command {

@@ -17,6 +17,7 @@ import (
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/internal/checkpointfile"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/statebackend/blob"
 )
@@ -84,6 +85,7 @@ func (j *job) answerSavepoint(requestID string, r savepointReply) {
 
 // export copies a pinned checkpoint beside the driver, once for each request.
 func (j *job) export(attempt uint64, e checkpoint.Export) {
+	faultpoint.Hit(faultpoint.ExportDue)
 	dirs := make(map[string]string)
 	for _, id := range e.RequestIDs {
 		if call := j.savepoints[id]; call != nil {
@@ -157,6 +159,7 @@ func (j *job) stopExported(ev exported, r exportResult) {
 	if _, ok := j.propose(recordSavepoint(j.id, sp)); !ok {
 		return
 	}
+	faultpoint.Hit(faultpoint.SavepointRecorded)
 	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_EndJob{EndJob: &raftv1.EndJob{
 		JobId: j.id, RequestId: r.requestID, Target: jobv1.JobState_JOB_STATE_STOPPED,
 	}}})

@@ -425,12 +425,20 @@ func (j *job) command(tmID string, cmd *workerv1.Command) {
 
 // commandAll sends a command to every worker of the current attempt that lives and is wanted.
 func (j *job) commandAll(cmd *workerv1.Command, wanted func(*worker) bool) {
+	for _, w := range j.living(wanted) {
+		j.command(w.tm, cmd)
+	}
+}
+
+// living lists the workers of the current attempt that live and are wanted.
+func (j *job) living(wanted func(*worker) bool) (out []*worker) {
 	if j.att == nil {
-		return
+		return nil
 	}
 	for _, w := range j.att.workers {
 		if !w.ended && (wanted == nil || wanted(w)) {
-			j.command(w.tm, cmd)
+			out = append(out, w)
 		}
 	}
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 	"github.com/weir-stream/weir/jobmanager/scheduler"
 )
@@ -104,6 +105,7 @@ func (j *job) settlingFailed(cause *failure) {
 
 // recordResult records the job's terminal state and goes on with its clean-up.
 func (j *job) recordResult(unsettled string) {
+	faultpoint.Hit(faultpoint.ResultDue)
 	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_RecordResult{RecordResult: &raftv1.RecordResult{
 		JobId: j.id, State: j.rec.GetTarget(), AtMs: nowMs(), Unsettled: unsettled,
 	}}})
@@ -148,6 +150,7 @@ func (j *job) end(target jobv1.JobState, requestID string, f *jobv1.Failure, rea
 	case res.Repeated:
 		return nil
 	}
+	faultpoint.Hit(faultpoint.EndLogged)
 	j.logger.Info("job ends", "target", target.String())
 	j.answerStops(stopSuperseded(target))
 	j.cause = nil
