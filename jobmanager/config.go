@@ -39,8 +39,9 @@ type Config struct {
 	// ReconnectGrace is the time in which a TaskManager whose session broke may come back before it is lost; default 500ms, at most
 	// 1m.
 	ReconnectGrace time.Duration `yaml:"reconnect_grace" help:"how long a TaskManager whose session broke may take to come back"`
-	// RegisterGrace is the time a new leader waits for TaskManagers to register before it deploys; default 1s, at most 1m.
-	RegisterGrace time.Duration `yaml:"register_grace" help:"how long a new leader waits for TaskManagers before it deploys"`
+	// RegisterGrace is the time a new leader waits for the TaskManagers of a running job before it restarts the job; default 6s, at
+	// most 1m. A TaskManager notices a silent leader after HeartbeatTimeout, so that a shorter time restarts jobs needlessly.
+	RegisterGrace time.Duration `yaml:"register_grace" help:"how long a new leader waits for the TaskManagers of a running job"`
 	// RaftHeartbeat is the time without a leader after which an election begins; default 500ms, 50ms to 1m.
 	RaftHeartbeat time.Duration `yaml:"raft_heartbeat" help:"time without a leader before an election"`
 	// RaftElection is the time an election may take; default 500ms, at least RaftHeartbeat.
@@ -99,7 +100,7 @@ func Default() Config {
 		HeartbeatInterval: time.Second,
 		HeartbeatTimeout:  4 * time.Second,
 		ReconnectGrace:    500 * time.Millisecond,
-		RegisterGrace:     time.Second,
+		RegisterGrace:     6 * time.Second,
 		RaftHeartbeat:     500 * time.Millisecond,
 		RaftElection:      500 * time.Millisecond,
 		SlotsWait:         30 * time.Second,

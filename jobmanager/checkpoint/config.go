@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"strconv"
 	"time"
+
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 )
 
 // TaskID names one subtask of one vertex.
@@ -58,6 +60,15 @@ type Config struct {
 	// Initial asks for a checkpoint at once, without waiting for activity: the attempt started from nothing or from a savepoint, so
 	// no checkpoint of its own holds its positions.
 	Initial bool
+	// Adopted: a former leader has begun the attempt. A checkpoint is taken at once.
+	Adopted bool
+	// Completed is the newest completed checkpoint of an adopted attempt, 0 for none; Uncommitted: not every worker is known to have
+	// committed it. Workers are told of it again in any case, since the former leader may not have got to it.
+	Completed   uint64
+	Uncommitted bool
+	// History holds the retained checkpoints of an adopted attempt, oldest first: what they refer to is protected.
+	History []*snapshotv1.CheckpointMetadata
+
 	// Full makes every checkpoint full until one is completed, so that none needs the files of what the job started from.
 	Full bool
 }

@@ -61,7 +61,7 @@ func New(cfg Config, now time.Time) (*Coordinator, []Effect) {
 	}
 	c := &Coordinator{
 		cfg:        cfg,
-		nextID:     max(cfg.FirstID, cfg.Restored+1),
+		nextID:     max(cfg.FirstID, cfg.Restored+1, cfg.Completed+1),
 		limit:      cfg.Limit,
 		inputEnded: make(map[string]bool),
 		force:      cfg.Periodic && cfg.Initial,
@@ -76,10 +76,27 @@ func New(cfg Config, now time.Time) (*Coordinator, []Effect) {
 		}
 	}
 	c.commits = newCommits(c.workers)
+	if cfg.Adopted {
+		c.adopt()
+	}
 	// The interval counts from the start, unless the first checkpoint is wanted at once.
 	c.lastTrigger = now
 	c.advance(now)
 	return c, c.take()
+}
+
+// adopt takes over what the log knows of an attempt that a former leader has begun.
+func (c *Coordinator) adopt() {
+	c.urgent = true
+	// Whether anything has changed since the last checkpoint was told to the former leader.
+	c.force = c.force || c.cfg.Periodic
+	for _, m := range c.cfg.History {
+		c.files.completed(m.GetCheckpoint(), c.cfg.Retained, m.GetTasks())
+	}
+	if id := c.cfg.Completed; id > 0 {
+		c.completed = id
+		c.commits.complete(id, c.cfg.Uncommitted)
+	}
 }
 
 // Handle takes an event that happened at now and returns what follows from it. Times must not go back.

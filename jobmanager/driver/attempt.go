@@ -21,6 +21,8 @@ type attempt struct {
 	coordinator *checkpoint.Coordinator
 	// notified and aborted are the highest checkpoints that workers were told to be complete or aborted.
 	notified, aborted uint64
+	// adopted is set when a former leader has begun the attempt and everything needed to go on with it is known.
+	adopted *adoption
 }
 
 // worker is the process of an attempt on one TaskManager.
@@ -32,6 +34,10 @@ type worker struct {
 	prepared, started, ended bool
 	closed                   bool
 	inputEnded               bool
+	// reported tells that the TaskManager has told this leader of the worker; it counts while the attempt is taken over.
+	reported bool
+	// missing tells that the TaskManager has come back to this leader without the worker.
+	missing bool
 }
 
 // newAttempt lays the tasks of a graph out over the placements: slot i runs subtask i of every vertex. A settling attempt has the

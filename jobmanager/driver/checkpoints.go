@@ -35,15 +35,50 @@ func (j *job) beginCheckpoints() {
 		// Only this leadership knows which of its ids are unused.
 		cfg.FirstID, cfg.Limit = min(j.usedID+1, j.reservedID), j.reservedID
 	}
+	if a := j.att.adopted; a != nil {
+		j.clearFormer()
+		cfg.Adopted = true
+		cfg.History = a.retained
+		if last := lastOfAttempt(j.rec); last != nil {
+			cfg.Completed, cfg.Uncommitted = last.GetId(), !last.GetSettled()
+		}
+		cfg.Restored = j.rec.GetRestore().GetCheckpoint()
+	}
 	c, effects := checkpoint.New(cfg, time.Now())
 	j.att.coordinator = c
+	for _, ev := range j.outstanding() {
+		effects = append(effects, c.Handle(time.Now(), ev)...)
+	}
 	j.carryOut(effects)
-	if j.att != nil && j.rec.GetStopRequestId() != "" {
-		j.coordinate(checkpoint.RequestStop{RequestID: j.rec.GetStopRequestId(), Savepoint: j.rec.GetStopSavepointDir() != ""})
+}
+
+// outstanding lists what happened before there was a coordinator to be told.
+func (j *job) outstanding() []checkpoint.Event {
+	var events []checkpoint.Event
+	if id := j.rec.GetStopRequestId(); id != "" {
+		events = append(events, checkpoint.RequestStop{RequestID: id, Savepoint: j.rec.GetStopSavepointDir() != ""})
 	}
 	for id := range j.savepoints {
-		j.coordinate(checkpoint.RequestSavepoint{RequestID: id})
+		events = append(events, checkpoint.RequestSavepoint{RequestID: id})
 	}
+	for _, w := range j.att.workers {
+		if w.inputEnded {
+			events = append(events, checkpoint.InputEnded{Worker: w.tm})
+		}
+	}
+	return events
+}
+
+func abortCommand(checkpoint uint64) *workerv1.Command {
+	return &workerv1.Command{Command: &workerv1.Command_AbortCheckpoint{AbortCheckpoint: &workerv1.AbortCheckpoint{Checkpoint: checkpoint}}}
+}
+
+func completeCommand(checkpoint uint64) *workerv1.Command {
+	return &workerv1.Command{Command: &workerv1.Command_CompleteCheckpoint{CompleteCheckpoint: &workerv1.CompleteCheckpoint{Checkpoint: checkpoint}}}
+}
+
+func resumeCommand() *workerv1.Command {
+	return &workerv1.Command{Command: &workerv1.Command_ResumeSources{ResumeSources: &workerv1.ResumeSources{}}}
 }
 
 func ms(v uint64) time.Duration { return time.Duration(v) * time.Millisecond }
@@ -120,9 +155,9 @@ func (j *job) effect(att *attempt, e checkpoint.Effect) checkpoint.Event {
 	case checkpoint.Abort:
 		att.aborted = e.Checkpoint
 		j.m.cfg.Metrics.aborted.Inc()
-		j.commandAll(&workerv1.Command{Command: &workerv1.Command_AbortCheckpoint{AbortCheckpoint: &workerv1.AbortCheckpoint{Checkpoint: e.Checkpoint}}}, nil)
+		j.commandAll(abortCommand(e.Checkpoint), nil)
 	case checkpoint.Resume:
-		j.commandAll(&workerv1.Command{Command: &workerv1.Command_ResumeSources{ResumeSources: &workerv1.ResumeSources{}}}, nil)
+		j.commandAll(resumeCommand(), nil)
 	case checkpoint.WriteMetadata:
 		faultpoint.Hit(faultpoint.AllAcknowledged)
 		j.writeMetadata(att.number, e)
@@ -131,7 +166,7 @@ func (j *job) effect(att *attempt, e checkpoint.Effect) checkpoint.Event {
 	case checkpoint.Notify:
 		att.notified = max(att.notified, e.Checkpoint)
 		for _, tm := range e.Workers {
-			j.command(tm, &workerv1.Command{Command: &workerv1.Command_CompleteCheckpoint{CompleteCheckpoint: &workerv1.CompleteCheckpoint{Checkpoint: e.Checkpoint}}})
+			j.command(tm, completeCommand(e.Checkpoint))
 		}
 	case checkpoint.Settle:
 		j.propose(&raftv1.Command{Command: &raftv1.Command_SettleCheckpoint{SettleCheckpoint: &raftv1.SettleCheckpoint{JobId: j.id, Checkpoint: e.Checkpoint}}})

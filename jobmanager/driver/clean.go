@@ -263,6 +263,10 @@ func (c *cleaner) orphans(ctx context.Context, rec *raftv1.JobRecord) {
 			needed[f.GetName()] = true
 		}
 	}
+	known := make(map[uint64]bool)
+	for _, cp := range slices.Concat(rec.GetCheckpoints(), rec.GetGarbage()) {
+		known[cp.GetId()] = true
+	}
 	for _, g := range rec.GetGarbage() {
 		if md, err := c.filesOf(ctx, g); err == nil {
 			for _, f := range checkpoint.Files(md.GetTasks()) {
@@ -271,21 +275,35 @@ func (c *cleaner) orphans(ctx context.Context, rec *raftv1.JobRecord) {
 		}
 	}
 	oldest := rec.GetCheckpoints()[0].GetId()
-	var names []string
-	for a, err := range c.m.cfg.Bucket.List(ctx, c.prefix+"state/") {
-		if err != nil {
-			c.logger.Warn("search for orphan files stopped", "error", err)
-			break
-		}
-		attempt, id, ok := parseStateName(strings.TrimPrefix(a.Name, c.prefix+"state/"))
-		if ok && !needed[a.Name] && (attempt < rec.GetAttempt() || id < oldest) {
-			names = append(names, a.Name)
-		}
-	}
+	names := c.list(ctx, "state/", func(name string) bool {
+		attempt, id, ok := parseStateName(strings.TrimPrefix(name, c.prefix+"state/"))
+		return ok && !needed[name] && (attempt < rec.GetAttempt() || id < oldest)
+	})
+	// The metadata of a checkpoint that a former leader did not get to propose.
+	names = append(names, c.list(ctx, "checkpoints/", func(name string) bool {
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, c.prefix+"checkpoints/"), "/")
+		id, err := strconv.ParseUint(number, 10, 64)
+		return err == nil && id < oldest && !known[id]
+	})...)
 	if len(names) > 0 {
 		c.logger.Info("orphan files are deleted", "files", len(names))
 		c.m.deleteAll(ctx, names)
 	}
+}
+
+// list returns the job's files in a folder that are not wanted.
+func (c *cleaner) list(ctx context.Context, folder string, unwanted func(name string) bool) []string {
+	var names []string
+	for a, err := range c.m.cfg.Bucket.List(ctx, c.prefix+folder) {
+		if err != nil {
+			c.logger.Warn("search for orphan files stopped", "error", err)
+			break
+		}
+		if unwanted(a.Name) {
+			names = append(names, a.Name)
+		}
+	}
+	return names
 }
 
 // parseStateName takes <attempt>/<vertex>-<subtask>/<uid>/<checkpoint>-<seq> apart.

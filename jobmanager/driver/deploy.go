@@ -178,9 +178,7 @@ func (j *job) onWorkerEvent(ev workerEvent) {
 		}
 	case *workerv1.Event_Started:
 		w.started = true
-		if j.phase == phaseStarting && j.att.every(func(w *worker) bool { return w.started }) {
-			j.running()
-		}
+		j.startedWhenComplete()
 	case *workerv1.Event_Closed:
 		w.closed = true
 		j.closedWhenComplete()
@@ -219,6 +217,12 @@ func (j *job) start() {
 	}
 }
 
+func (j *job) startedWhenComplete() {
+	if j.phase == phaseStarting && j.att.every(func(w *worker) bool { return w.started }) {
+		j.running()
+	}
+}
+
 func (j *job) startCommand() *workerv1.Command {
 	return &workerv1.Command{Command: &workerv1.Command_Start{Start: &workerv1.Start{
 		Addresses: j.att.addresses(), Fence: j.rec.GetUnfenced(),
@@ -253,8 +257,8 @@ func (j *job) running() {
 func (j *job) waitingFor() string {
 	waited := time.Since(j.since).Round(time.Second)
 	switch j.phase {
-	case phaseGrace:
-		return "TaskManagers to register with the new leader"
+	case phaseGrace, phaseTakeover:
+		return "TaskManagers to come back to the new leader: " + strings.Join(j.absent(), ", ")
 	case phaseStopping:
 		return "workers to stop: " + strings.Join(j.awaited(), ", ")
 	case phaseBackoff:

@@ -76,12 +76,24 @@ func (l *fakeLog) View() fsm.View {
 // fakeSessions is one TaskManager that notes what it is sent.
 type fakeSessions struct {
 	mu   sync.Mutex
+	tm   registry.TaskManager
 	sent []string
 }
 
 var theTM = registry.TaskManager{ID: "tm1", Incarnation: "i1", Host: "h1", Slots: 4, Connected: true}
 
-func (s *fakeSessions) TaskManagers() []registry.TaskManager { return []registry.TaskManager{theTM} }
+func (s *fakeSessions) TaskManagers() []registry.TaskManager {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return []registry.TaskManager{s.tm}
+}
+
+// become makes another process the TaskManager.
+func (s *fakeSessions) become(tm registry.TaskManager) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tm = tm
+}
 
 func (s *fakeSessions) Send(_ string, m *clusterv1.SessionResponse) error {
 	s.mu.Lock()
@@ -99,6 +111,8 @@ func (s *fakeSessions) Send(_ string, m *clusterv1.SessionResponse) error {
 			s.sent = append(s.sent, fmt.Sprintf("trigger %d", c.TriggerCheckpoint.GetCheckpoint()))
 		case *workerv1.Command_CompleteCheckpoint:
 			s.sent = append(s.sent, fmt.Sprintf("complete %d", c.CompleteCheckpoint.GetCheckpoint()))
+		case *workerv1.Command_ResumeSources:
+			s.sent = append(s.sent, "resume")
 		case *workerv1.Command_AbortCheckpoint:
 			s.sent = append(s.sent, fmt.Sprintf("abort %d", c.AbortCheckpoint.GetCheckpoint()))
 		}
@@ -142,9 +156,12 @@ type fixture struct {
 
 const jobID = "j1"
 
+// grace is how long the fixture's leader waits for TaskManagers to come back.
+const grace = 200 * time.Millisecond
+
 // newFixture begins to drive a job of one task on one TaskManager, of which former leaders have left entries in the log.
 func newFixture(t *testing.T, former ...*raftv1.Command) *fixture {
-	f := &fixture{t: t, log: &fakeLog{}, sessions: &fakeSessions{}, dir: t.TempDir()}
+	f := &fixture{t: t, log: &fakeLog{}, sessions: &fakeSessions{tm: theTM}, dir: t.TempDir()}
 	bucket, err := blob.OpenURL(t.Context(), "file://"+f.dir)
 	require.NoError(t, err)
 	f.log.state.Apply(1, &raftv1.Command{Command: &raftv1.Command_InitCluster{InitCluster: &raftv1.InitCluster{ClusterId: "c1"}}})
@@ -163,7 +180,7 @@ func newFixture(t *testing.T, former ...*raftv1.Command) *fixture {
 	}
 	f.manager = driver.New(context.Background(), driver.Config{
 		ClusterID: "c1", Log: f.log, Bucket: bucket, OpenBucket: blob.OpenURL,
-		CancelDeadline: time.Second, PrepareWarning: time.Minute, PrepareTimeout: time.Minute, SettleBudget: time.Minute,
+		RegisterGrace: grace, CancelDeadline: time.Second, PrepareWarning: time.Minute, PrepareTimeout: time.Minute, SettleBudget: time.Minute,
 		ArtifactEvery: 5 * time.Millisecond,
 		Metrics:       driver.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	})

@@ -129,7 +129,10 @@ func lastWords(tail string) string {
 // onInterrupted: what was under way between the leader and the TaskManager may be lost. Resumed or lost follows, and an attempt that
 // is being deployed waits for it.
 func (j *job) onInterrupted(w *worker) {
-	if j.phase == phaseRunning {
+	switch j.phase {
+	case phaseTakeover:
+		w.reported = false
+	case phaseRunning:
 		j.coordinate(checkpoint.Interrupted{Reason: "the session of TaskManager " + w.tm + " broke"})
 	}
 }
@@ -141,16 +144,17 @@ func (j *job) onResumed(w *worker, running []*clusterv1.RunningAttempt) {
 		alive = alive || r.GetJobId() == j.id && r.GetAttempt() == j.att.number
 	}
 	missed := j.phase == phasePreparing && !w.prepared // the order to start it
-	if !alive && !missed && !w.closed {
+	if !alive && !missed && !w.closed && j.phase != phaseTakeover {
 		w.ended = true
 		j.bury(j.att.number, w.tm)
 		j.fail(failure{
-			class: restartClass, origin: originProcess, host: w.host, worker: w.tm,
-			message: fmt.Sprintf("worker process on %s (%s) ended while its TaskManager was out of sight", w.host, w.tm),
+			class: restartClass, origin: originProcess, host: w.host, worker: w.tm, message: unseenEnd(w),
 		})
 		return
 	}
 	switch j.phase {
+	case phaseTakeover:
+		j.onReport(w, running)
 	case phasePreparing:
 		if missed {
 			j.startWorker(w)
@@ -165,14 +169,18 @@ func (j *job) onResumed(w *worker, running []*clusterv1.RunningAttempt) {
 			return
 		}
 		if n := j.att.aborted; n > 0 {
-			j.command(w.tm, &workerv1.Command{Command: &workerv1.Command_AbortCheckpoint{AbortCheckpoint: &workerv1.AbortCheckpoint{Checkpoint: n}}})
+			j.command(w.tm, abortCommand(n))
 		}
 		if n := j.att.notified; n > 0 {
-			j.command(w.tm, &workerv1.Command{Command: &workerv1.Command_CompleteCheckpoint{CompleteCheckpoint: &workerv1.CompleteCheckpoint{Checkpoint: n}}})
+			j.command(w.tm, completeCommand(n))
 		}
 	case phaseClosing:
 		j.command(w.tm, &workerv1.Command{Command: &workerv1.Command_Finish{Finish: &workerv1.Finish{}}})
 	}
+}
+
+func unseenEnd(w *worker) string {
+	return fmt.Sprintf("worker process on %s (%s) ended while its TaskManager was out of sight", w.host, w.tm)
 }
 
 // fail ends the current attempt. The first failure counts, unless a later one explains it.

@@ -17,7 +17,8 @@ import (
 type phase uint8
 
 const (
-	phaseGrace    phase = iota + 1 // waits for TaskManagers to come back after a leader change
+	phaseGrace    phase = iota + 1 // waits for TaskManagers to come back after a leader change, to stop what they run
+	phaseTakeover                  // waits for TaskManagers to come back after a leader change, to go on with what they run
 	phaseStopping                  // waits for the workers of an attempt to die
 	phaseBackoff                   // waits before the next attempt
 	phaseSlots                     // waits for slots
@@ -78,11 +79,15 @@ type savepointCall struct {
 
 func newJob(m *Manager, rec *raftv1.JobRecord) *job {
 	logger := m.cfg.Logger.With("job", rec.GetId(), "name", rec.GetName())
-	return &job{
+	j := &job{
 		m: m, id: rec.GetId(), box: newMailbox(), status: newStatus(), gone: make(chan struct{}), logger: logger, rec: rec,
 		tms: make(map[string]registry.TaskManager), undead: make(map[uint64]map[string]string),
 		savepoints: make(map[string]*savepointCall),
 	}
+	if adoptable(rec) {
+		j.status.live.Store(rec.GetAttempt()) // before a TaskManager can ask
+	}
+	return j
 }
 
 // run drives the job until it has ended or ctx, the leadership, has.
@@ -152,6 +157,10 @@ func (j *job) begin() {
 		workers[p.GetTaskmanagerId()] = p.GetIncarnation()
 	}
 	j.undead[j.rec.GetAttempt()] = workers
+	if adoptable(j.rec) {
+		j.takeOver()
+		return
+	}
 	j.failedAt, j.takingUp = time.Now(), true
 	j.enter(phaseGrace, j.m.cfg.RegisterGrace)
 	j.endGraceWhenComplete()
@@ -178,7 +187,7 @@ func (j *job) proceed() {
 		j.finish()
 	case j.rec.GetState() == jobv1.JobState_JOB_STATE_SETTLING:
 		j.settle()
-	case j.stopDone():
+	case stopDone(j.rec):
 		j.logger.Info("savepoint of the stop is there, the job ends with it")
 		if err := j.end(jobv1.JobState_JOB_STATE_STOPPED, j.rec.GetStopRequestId(), nil, "stopped"); err != nil && j.phase != phaseDone {
 			j.enter(phaseBackoff, resultRetry)
@@ -190,11 +199,11 @@ func (j *job) proceed() {
 
 // stopDone reports whether the savepoint of a stop was exported and only the end of the job is missing: sources have emitted nothing
 // since, so the last checkpoint is the savepoint's.
-func (j *job) stopDone() bool {
-	if j.rec.GetStopRequestId() == "" {
+func stopDone(rec *raftv1.JobRecord) bool {
+	if rec.GetStopRequestId() == "" {
 		return false
 	}
-	sp := savepointByRequest(j.rec, j.rec.GetStopRequestId())
+	sp := savepointByRequest(rec, rec.GetStopRequestId())
 	return sp != nil && sp.GetError() == ""
 }
 
@@ -203,7 +212,7 @@ func (j *job) enter(p phase, timeout time.Duration) {
 	j.deadline = time.Time{}
 	if timeout > 0 {
 		j.deadline = j.since.Add(timeout)
-	} else if p == phaseGrace {
+	} else if p == phaseGrace || p == phaseTakeover {
 		j.deadline = j.since
 	}
 }
@@ -262,6 +271,8 @@ func (j *job) tick() {
 	switch j.phase {
 	case phaseGrace:
 		j.stopWorkers(j.proceed)
+	case phaseTakeover:
+		j.takeoverFailed()
 	case phaseStopping:
 		j.logger.Warn("workers did not report their end in time", "workers", j.awaited())
 		j.stopped()
@@ -301,6 +312,8 @@ func (j *job) handle(ev any) {
 		}
 	case exported:
 		j.onExported(ev)
+	case retainedRead:
+		j.onRetainedRead(ev)
 	case cleaned:
 		j.onCleaned(ev)
 	case statusRequest:
@@ -337,6 +350,7 @@ func (j *job) onTaskManager(ev tmChanged) {
 	case joined, resumed:
 		j.tms[id] = ev.tm
 		j.buryMissing(ev.tm, ev.running)
+		j.startedAnew(id, ev.tm.Incarnation)
 	case interrupted, leaving:
 		j.tms[id] = ev.tm
 	case lost:
@@ -353,7 +367,7 @@ func (j *job) onTaskManager(ev tmChanged) {
 		switch ev.change {
 		case interrupted:
 			j.onInterrupted(w)
-		case resumed:
+		case joined, resumed: // joined when a former leader has begun the attempt
 			j.onResumed(w, ev.running)
 		case lost:
 			w.ended = true
@@ -363,6 +377,8 @@ func (j *job) onTaskManager(ev tmChanged) {
 	switch j.phase {
 	case phaseGrace:
 		j.endGraceWhenComplete()
+	case phaseTakeover:
+		j.takenOver()
 	case phaseStopping:
 		j.stoppedWhenComplete()
 	}
@@ -393,7 +409,7 @@ func (j *job) buryMissing(tm registry.TaskManager, running []*clusterv1.RunningA
 	}
 	for attempt, workers := range j.undead {
 		// The order to start the worker of an attempt being deployed may follow the report.
-		deploying := j.att != nil && j.att.number == attempt && j.phase != phaseStopping
+		deploying := j.att != nil && j.att.number == attempt && j.phase != phaseStopping && j.phase != phaseTakeover
 		if inc, ok := workers[tm.ID]; ok && (inc != tm.Incarnation || !alive[attempt] && !deploying) {
 			j.bury(attempt, tm.ID)
 		}

@@ -50,7 +50,13 @@ func (m *Manager) Start(sessions Sessions) {
 	m.sessions = sessions
 	m.slots = newSlots(sessions)
 	m.goDo(m.cleanArtifacts)
-	for _, rec := range m.cfg.Log.View().Jobs() {
+	jobs := m.cfg.Log.View().Jobs()
+	for _, rec := range jobs {
+		if adoptable(rec) {
+			m.slots.hold(rec) // before another job can ask for them
+		}
+	}
+	for _, rec := range jobs {
 		switch {
 		case !fsm.Terminal(rec.GetState()):
 			m.Add(rec)

@@ -42,6 +42,13 @@ func (s *slots) request(rec *raftv1.JobRecord, box *mailbox) {
 	s.schedule()
 }
 
+// hold gives a job the slots that its attempt of a former leader has.
+func (s *slots) hold(rec *raftv1.JobRecord) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[rec.GetId()] = rec.GetPlacements()
+}
+
 // withdraw takes a request back.
 func (s *slots) withdraw(jobID string) {
 	s.mu.Lock()

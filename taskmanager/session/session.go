@@ -51,8 +51,8 @@ type Config struct {
 	// Register is the registration without what changes: running attempts are filled in.
 	Register *clusterv1.Register
 	Handler  Handler
-	// RetryMin and RetryMax bound the pause between rounds over all addresses. Defaults: 50 ms and 500 ms, so that a new leader is
-	// found well before it gives up waiting.
+	// RetryMin and RetryMax bound the pause between rounds over all addresses. Defaults: 50 ms and 250 ms, so that a new leader is
+	// found soon: no checkpoint is taken until then.
 	RetryMin, RetryMax time.Duration
 	// RefusedPause is the pause after a leader refused the registration, which somebody must mend. Default: 5 s.
 	RefusedPause time.Duration
@@ -78,7 +78,7 @@ func New(cfg Config) *Session {
 		cfg.RetryMin = 50 * time.Millisecond
 	}
 	if cfg.RetryMax == 0 {
-		cfg.RetryMax = 500 * time.Millisecond
+		cfg.RetryMax = 250 * time.Millisecond
 	}
 	if cfg.RefusedPause == 0 {
 		cfg.RefusedPause = 5 * time.Second

@@ -137,11 +137,10 @@ func (w *worker) disconnected() {
 
 // event relays an event to the leader.
 func (w *worker) event(e *workerv1.Event) {
-	if e.GetTaskFailed() != nil {
-		w.mu.Lock()
-		w.failed = true
-		w.mu.Unlock()
-	}
+	w.mu.Lock()
+	w.failed = w.failed || e.GetTaskFailed() != nil
+	w.progress.event(e)
+	w.mu.Unlock()
 	w.s.reportEvent(w.key, e)
 }
 

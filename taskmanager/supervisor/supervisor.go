@@ -171,13 +171,13 @@ func (s *Supervisor) Stop(m *clusterv1.StopWorker) {
 	s.reportExit(key, exit{expected: true})
 }
 
-// Running lists the attempts with a worker process, or with one about to start.
+// Running lists the attempts with a worker process, or with one about to start, and how far each has come.
 func (s *Supervisor) Running() []*clusterv1.RunningAttempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]*clusterv1.RunningAttempt, 0, len(s.workers))
-	for k := range s.workers {
-		out = append(out, &clusterv1.RunningAttempt{JobId: k.job, Attempt: k.attempt})
+	for _, w := range s.workers {
+		out = append(out, w.report())
 	}
 	return out
 }

@@ -43,6 +43,7 @@ type worker struct {
 	wake     chan struct{} // capacity 1: one pending wake-up is enough, the sender takes the whole queue
 	stopping bool          // the exit was asked for by Stop or Close
 	leaving  bool          // the worker was told to finish or cancel
+	progress progress
 	failed   bool          // a failure was reported
 	hello    bool
 	lost     bool // broken is closed
@@ -254,6 +255,7 @@ func (w *worker) command(c *workerv1.Command) {
 	if c.GetFinish() != nil || c.GetCancel() != nil {
 		w.leaving = true
 	}
+	w.progress.command(c)
 	w.enqueue(c)
 }
 

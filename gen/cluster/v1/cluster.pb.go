@@ -10,8 +10,8 @@
 package clusterv1
 
 import (
-	v1 "github.com/weir-stream/weir/gen/job/v1"
-	v11 "github.com/weir-stream/weir/gen/worker/v1"
+	v11 "github.com/weir-stream/weir/gen/job/v1"
+	v1 "github.com/weir-stream/weir/gen/worker/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -80,11 +80,23 @@ func (x *NotLeader) GetLeaderAddress() string {
 	return ""
 }
 
-// RunningAttempt is a job attempt that a TaskManager has worker processes of.
+// RunningAttempt is a job attempt that a TaskManager has a worker process of, and how far that worker has come. A new leader learns
+// from it what the former one knew.
 type RunningAttempt struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	JobId   string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Attempt uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Tasks   []*v1.TaskAssignment   `protobuf:"bytes,3,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// Where the worker listens for data; empty until it has prepared.
+	DataAddress string `protobuf:"bytes,4,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"`
+	// The worker has answered Start.
+	Started bool `protobuf:"varint,5,opt,name=started,proto3" json:"started,omitempty"`
+	// Every source task of the worker has exhausted its input.
+	InputEnded bool `protobuf:"varint,6,opt,name=input_ended,json=inputEnded,proto3" json:"input_ended,omitempty"`
+	// Newest checkpoint that the worker was asked to take, that it was told to be complete, and that it has committed; 0 for none.
+	Triggered     uint64 `protobuf:"varint,7,opt,name=triggered,proto3" json:"triggered,omitempty"`
+	Completed     uint64 `protobuf:"varint,8,opt,name=completed,proto3" json:"completed,omitempty"`
+	Committed     uint64 `protobuf:"varint,9,opt,name=committed,proto3" json:"committed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -129,6 +141,55 @@ func (x *RunningAttempt) GetJobId() string {
 func (x *RunningAttempt) GetAttempt() uint64 {
 	if x != nil {
 		return x.Attempt
+	}
+	return 0
+}
+
+func (x *RunningAttempt) GetTasks() []*v1.TaskAssignment {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *RunningAttempt) GetDataAddress() string {
+	if x != nil {
+		return x.DataAddress
+	}
+	return ""
+}
+
+func (x *RunningAttempt) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
+}
+
+func (x *RunningAttempt) GetInputEnded() bool {
+	if x != nil {
+		return x.InputEnded
+	}
+	return false
+}
+
+func (x *RunningAttempt) GetTriggered() uint64 {
+	if x != nil {
+		return x.Triggered
+	}
+	return 0
+}
+
+func (x *RunningAttempt) GetCompleted() uint64 {
+	if x != nil {
+		return x.Completed
+	}
+	return 0
+}
+
+func (x *RunningAttempt) GetCommitted() uint64 {
+	if x != nil {
+		return x.Committed
 	}
 	return 0
 }
@@ -554,7 +615,7 @@ func (x *PlanJob) GetDefaultName() string {
 type JobPlanned struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	PlanId string                 `protobuf:"bytes,1,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
-	Result *v1.PlanResult         `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	Result *v11.PlanResult        `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	// Why the binary could not be run at all.
 	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -598,7 +659,7 @@ func (x *JobPlanned) GetPlanId() string {
 	return ""
 }
 
-func (x *JobPlanned) GetResult() *v1.PlanResult {
+func (x *JobPlanned) GetResult() *v11.PlanResult {
 	if x != nil {
 		return x.Result
 	}
@@ -617,7 +678,7 @@ type StartWorker struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	ArtifactSha256 string                 `protobuf:"bytes,1,opt,name=artifact_sha256,json=artifactSha256,proto3" json:"artifact_sha256,omitempty"`
 	Args           []string               `protobuf:"bytes,2,rep,name=args,proto3" json:"args,omitempty"`
-	Prepare        *v11.Prepare           `protobuf:"bytes,3,opt,name=prepare,proto3" json:"prepare,omitempty"`
+	Prepare        *v1.Prepare            `protobuf:"bytes,3,opt,name=prepare,proto3" json:"prepare,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -666,7 +727,7 @@ func (x *StartWorker) GetArgs() []string {
 	return nil
 }
 
-func (x *StartWorker) GetPrepare() *v11.Prepare {
+func (x *StartWorker) GetPrepare() *v1.Prepare {
 	if x != nil {
 		return x.Prepare
 	}
@@ -678,7 +739,7 @@ type WorkerCommand struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Command       *v11.Command           `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
+	Command       *v1.Command            `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -727,7 +788,7 @@ func (x *WorkerCommand) GetAttempt() uint64 {
 	return 0
 }
 
-func (x *WorkerCommand) GetCommand() *v11.Command {
+func (x *WorkerCommand) GetCommand() *v1.Command {
 	if x != nil {
 		return x.Command
 	}
@@ -801,7 +862,7 @@ type WorkerEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Event         *v11.Event             `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
+	Event         *v1.Event              `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -850,7 +911,7 @@ func (x *WorkerEvent) GetAttempt() uint64 {
 	return 0
 }
 
-func (x *WorkerEvent) GetEvent() *v11.Event {
+func (x *WorkerEvent) GetEvent() *v1.Event {
 	if x != nil {
 		return x.Event
 	}
@@ -2091,10 +2152,18 @@ const file_weir_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x1dweir/cluster/v1/cluster.proto\x12\x0fweir.cluster.v1\x1a\x15weir/job/v1/job.proto\x1a\x1bweir/worker/v1/worker.proto\"O\n" +
 	"\tNotLeader\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12%\n" +
-	"\x0eleader_address\x18\x02 \x01(\tR\rleaderAddress\"A\n" +
+	"\x0eleader_address\x18\x02 \x01(\tR\rleaderAddress\"\xaf\x02\n" +
 	"\x0eRunningAttempt\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x04R\aattempt\"\xab\x03\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x124\n" +
+	"\x05tasks\x18\x03 \x03(\v2\x1e.weir.worker.v1.TaskAssignmentR\x05tasks\x12!\n" +
+	"\fdata_address\x18\x04 \x01(\tR\vdataAddress\x12\x18\n" +
+	"\astarted\x18\x05 \x01(\bR\astarted\x12\x1f\n" +
+	"\vinput_ended\x18\x06 \x01(\bR\n" +
+	"inputEnded\x12\x1c\n" +
+	"\ttriggered\x18\a \x01(\x04R\ttriggered\x12\x1c\n" +
+	"\tcompleted\x18\b \x01(\x04R\tcompleted\x12\x1c\n" +
+	"\tcommitted\x18\t \x01(\x04R\tcommitted\"\xab\x03\n" +
 	"\bRegister\x12%\n" +
 	"\x0etaskmanager_id\x18\x01 \x01(\tR\rtaskmanagerId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -2297,50 +2366,52 @@ var file_weir_cluster_v1_cluster_proto_goTypes = []any{
 	(*RemoveMemberResponse)(nil), // 25: weir.cluster.v1.RemoveMemberResponse
 	(*GetInfoRequest)(nil),       // 26: weir.cluster.v1.GetInfoRequest
 	(*GetInfoResponse)(nil),      // 27: weir.cluster.v1.GetInfoResponse
-	(*v1.PlanResult)(nil),        // 28: weir.job.v1.PlanResult
-	(*v11.Prepare)(nil),          // 29: weir.worker.v1.Prepare
-	(*v11.Command)(nil),          // 30: weir.worker.v1.Command
-	(*v11.Event)(nil),            // 31: weir.worker.v1.Event
+	(*v1.TaskAssignment)(nil),    // 28: weir.worker.v1.TaskAssignment
+	(*v11.PlanResult)(nil),       // 29: weir.job.v1.PlanResult
+	(*v1.Prepare)(nil),           // 30: weir.worker.v1.Prepare
+	(*v1.Command)(nil),           // 31: weir.worker.v1.Command
+	(*v1.Event)(nil),             // 32: weir.worker.v1.Event
 }
 var file_weir_cluster_v1_cluster_proto_depIdxs = []int32{
-	1,  // 0: weir.cluster.v1.Register.running:type_name -> weir.cluster.v1.RunningAttempt
-	1,  // 1: weir.cluster.v1.Registered.stop:type_name -> weir.cluster.v1.RunningAttempt
-	28, // 2: weir.cluster.v1.JobPlanned.result:type_name -> weir.job.v1.PlanResult
-	29, // 3: weir.cluster.v1.StartWorker.prepare:type_name -> weir.worker.v1.Prepare
-	30, // 4: weir.cluster.v1.WorkerCommand.command:type_name -> weir.worker.v1.Command
-	31, // 5: weir.cluster.v1.WorkerEvent.event:type_name -> weir.worker.v1.Event
-	2,  // 6: weir.cluster.v1.SessionRequest.register:type_name -> weir.cluster.v1.Register
-	4,  // 7: weir.cluster.v1.SessionRequest.heartbeat:type_name -> weir.cluster.v1.Heartbeat
-	5,  // 8: weir.cluster.v1.SessionRequest.probe:type_name -> weir.cluster.v1.Probe
-	7,  // 9: weir.cluster.v1.SessionRequest.job_planned:type_name -> weir.cluster.v1.JobPlanned
-	11, // 10: weir.cluster.v1.SessionRequest.worker_event:type_name -> weir.cluster.v1.WorkerEvent
-	12, // 11: weir.cluster.v1.SessionRequest.worker_exited:type_name -> weir.cluster.v1.WorkerExited
-	14, // 12: weir.cluster.v1.SessionRequest.log_chunk:type_name -> weir.cluster.v1.LogChunk
-	15, // 13: weir.cluster.v1.SessionRequest.goodbye:type_name -> weir.cluster.v1.Goodbye
-	3,  // 14: weir.cluster.v1.SessionResponse.registered:type_name -> weir.cluster.v1.Registered
-	4,  // 15: weir.cluster.v1.SessionResponse.heartbeat:type_name -> weir.cluster.v1.Heartbeat
-	6,  // 16: weir.cluster.v1.SessionResponse.plan_job:type_name -> weir.cluster.v1.PlanJob
-	8,  // 17: weir.cluster.v1.SessionResponse.start_worker:type_name -> weir.cluster.v1.StartWorker
-	9,  // 18: weir.cluster.v1.SessionResponse.worker_command:type_name -> weir.cluster.v1.WorkerCommand
-	10, // 19: weir.cluster.v1.SessionResponse.stop_worker:type_name -> weir.cluster.v1.StopWorker
-	13, // 20: weir.cluster.v1.SessionResponse.read_logs:type_name -> weir.cluster.v1.ReadLogs
-	18, // 21: weir.cluster.v1.ListMembersResponse.members:type_name -> weir.cluster.v1.Member
-	19, // 22: weir.cluster.v1.ListMembersResponse.taskmanagers:type_name -> weir.cluster.v1.TaskManager
-	16, // 23: weir.cluster.v1.SessionService.Session:input_type -> weir.cluster.v1.SessionRequest
-	26, // 24: weir.cluster.v1.MembershipService.GetInfo:input_type -> weir.cluster.v1.GetInfoRequest
-	20, // 25: weir.cluster.v1.MembershipService.ListMembers:input_type -> weir.cluster.v1.ListMembersRequest
-	22, // 26: weir.cluster.v1.MembershipService.AddMember:input_type -> weir.cluster.v1.AddMemberRequest
-	24, // 27: weir.cluster.v1.MembershipService.RemoveMember:input_type -> weir.cluster.v1.RemoveMemberRequest
-	17, // 28: weir.cluster.v1.SessionService.Session:output_type -> weir.cluster.v1.SessionResponse
-	27, // 29: weir.cluster.v1.MembershipService.GetInfo:output_type -> weir.cluster.v1.GetInfoResponse
-	21, // 30: weir.cluster.v1.MembershipService.ListMembers:output_type -> weir.cluster.v1.ListMembersResponse
-	23, // 31: weir.cluster.v1.MembershipService.AddMember:output_type -> weir.cluster.v1.AddMemberResponse
-	25, // 32: weir.cluster.v1.MembershipService.RemoveMember:output_type -> weir.cluster.v1.RemoveMemberResponse
-	28, // [28:33] is the sub-list for method output_type
-	23, // [23:28] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	28, // 0: weir.cluster.v1.RunningAttempt.tasks:type_name -> weir.worker.v1.TaskAssignment
+	1,  // 1: weir.cluster.v1.Register.running:type_name -> weir.cluster.v1.RunningAttempt
+	1,  // 2: weir.cluster.v1.Registered.stop:type_name -> weir.cluster.v1.RunningAttempt
+	29, // 3: weir.cluster.v1.JobPlanned.result:type_name -> weir.job.v1.PlanResult
+	30, // 4: weir.cluster.v1.StartWorker.prepare:type_name -> weir.worker.v1.Prepare
+	31, // 5: weir.cluster.v1.WorkerCommand.command:type_name -> weir.worker.v1.Command
+	32, // 6: weir.cluster.v1.WorkerEvent.event:type_name -> weir.worker.v1.Event
+	2,  // 7: weir.cluster.v1.SessionRequest.register:type_name -> weir.cluster.v1.Register
+	4,  // 8: weir.cluster.v1.SessionRequest.heartbeat:type_name -> weir.cluster.v1.Heartbeat
+	5,  // 9: weir.cluster.v1.SessionRequest.probe:type_name -> weir.cluster.v1.Probe
+	7,  // 10: weir.cluster.v1.SessionRequest.job_planned:type_name -> weir.cluster.v1.JobPlanned
+	11, // 11: weir.cluster.v1.SessionRequest.worker_event:type_name -> weir.cluster.v1.WorkerEvent
+	12, // 12: weir.cluster.v1.SessionRequest.worker_exited:type_name -> weir.cluster.v1.WorkerExited
+	14, // 13: weir.cluster.v1.SessionRequest.log_chunk:type_name -> weir.cluster.v1.LogChunk
+	15, // 14: weir.cluster.v1.SessionRequest.goodbye:type_name -> weir.cluster.v1.Goodbye
+	3,  // 15: weir.cluster.v1.SessionResponse.registered:type_name -> weir.cluster.v1.Registered
+	4,  // 16: weir.cluster.v1.SessionResponse.heartbeat:type_name -> weir.cluster.v1.Heartbeat
+	6,  // 17: weir.cluster.v1.SessionResponse.plan_job:type_name -> weir.cluster.v1.PlanJob
+	8,  // 18: weir.cluster.v1.SessionResponse.start_worker:type_name -> weir.cluster.v1.StartWorker
+	9,  // 19: weir.cluster.v1.SessionResponse.worker_command:type_name -> weir.cluster.v1.WorkerCommand
+	10, // 20: weir.cluster.v1.SessionResponse.stop_worker:type_name -> weir.cluster.v1.StopWorker
+	13, // 21: weir.cluster.v1.SessionResponse.read_logs:type_name -> weir.cluster.v1.ReadLogs
+	18, // 22: weir.cluster.v1.ListMembersResponse.members:type_name -> weir.cluster.v1.Member
+	19, // 23: weir.cluster.v1.ListMembersResponse.taskmanagers:type_name -> weir.cluster.v1.TaskManager
+	16, // 24: weir.cluster.v1.SessionService.Session:input_type -> weir.cluster.v1.SessionRequest
+	26, // 25: weir.cluster.v1.MembershipService.GetInfo:input_type -> weir.cluster.v1.GetInfoRequest
+	20, // 26: weir.cluster.v1.MembershipService.ListMembers:input_type -> weir.cluster.v1.ListMembersRequest
+	22, // 27: weir.cluster.v1.MembershipService.AddMember:input_type -> weir.cluster.v1.AddMemberRequest
+	24, // 28: weir.cluster.v1.MembershipService.RemoveMember:input_type -> weir.cluster.v1.RemoveMemberRequest
+	17, // 29: weir.cluster.v1.SessionService.Session:output_type -> weir.cluster.v1.SessionResponse
+	27, // 30: weir.cluster.v1.MembershipService.GetInfo:output_type -> weir.cluster.v1.GetInfoResponse
+	21, // 31: weir.cluster.v1.MembershipService.ListMembers:output_type -> weir.cluster.v1.ListMembersResponse
+	23, // 32: weir.cluster.v1.MembershipService.AddMember:output_type -> weir.cluster.v1.AddMemberResponse
+	25, // 33: weir.cluster.v1.MembershipService.RemoveMember:output_type -> weir.cluster.v1.RemoveMemberResponse
+	29, // [29:34] is the sub-list for method output_type
+	24, // [24:29] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_weir_cluster_v1_cluster_proto_init() }
