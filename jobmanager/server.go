@@ -212,6 +212,9 @@ func (s *Server) Leader() (*rpc.Leader, error) {
 	return nil, &grpcerr.NotLeaderError{LeaderID: id, LeaderAddress: s.LeaderAddress()}
 }
 
+// Verify implements rpc.Cluster.
+func (s *Server) Verify(ctx context.Context, term uint64) error { return s.node.VerifyLeader(ctx, term) }
+
 // View implements rpc.Cluster.
 func (s *Server) View() fsm.View { return s.machine.View() }
 

@@ -120,8 +120,8 @@ func (j *job) onExported(ev exported) {
 		}
 		sp := &raftv1.Savepoint{RequestId: r.requestID, Path: r.path, Checkpoint: ev.effect.Checkpoint, AtMs: nowMs()}
 		if r.err != nil {
-			j.answerSavepoint(r.requestID, savepointReply{err: savepointError(r.err.Error())})
-			continue
+			// A failure is recorded too, so that the request repeated to a later leader has the same outcome.
+			sp = &raftv1.Savepoint{RequestId: r.requestID, Error: r.err.Error(), AtMs: nowMs()}
 		}
 		if _, ok := j.propose(recordSavepoint(j.id, sp)); !ok {
 			return
@@ -129,7 +129,7 @@ func (j *job) onExported(ev exported) {
 		if recorded := savepointByRequest(j.rec, r.requestID); recorded != nil {
 			sp = recorded // the first one counts
 		}
-		j.logger.Info("savepoint taken", "path", sp.GetPath(), "checkpoint", sp.GetCheckpoint())
+		j.logger.Info("savepoint decided", "path", sp.GetPath(), "checkpoint", sp.GetCheckpoint(), "error", sp.GetError())
 		j.answerSavepoint(r.requestID, savepointReply{path: sp.GetPath(), checkpoint: sp.GetCheckpoint(), err: recordedError(sp)})
 	}
 }

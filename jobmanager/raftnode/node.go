@@ -142,7 +142,13 @@ func (n *Node) answerEnquiry(hadState bool) func() enquiryAnswer {
 		return i
 	}
 	return func() enquiryAnswer {
-		return enquiryAnswer{ID: n.cfg.ID, HasState: hadState || last() > 0, Address: n.cfg.ServiceAddress, Level: n.cfg.Level}
+		a := enquiryAnswer{ID: n.cfg.ID, HasState: hadState || last() > 0, Address: n.cfg.ServiceAddress, Level: n.cfg.Level}
+		select {
+		case <-n.opened:
+			a.Term = n.raft.CurrentTerm()
+		default:
+		}
+		return a
 	}
 }
 

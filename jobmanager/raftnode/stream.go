@@ -31,6 +31,8 @@ type enquiryAnswer struct {
 	HasState bool   `json:"has_state"`
 	Address  string `json:"address,omitempty"`
 	Level    uint32 `json:"level,omitempty"`
+	// Term is the highest term seen; 0 from a member that is starting, or too old to tell.
+	Term uint64 `json:"term,omitempty"`
 }
 
 // address is a host:port as text, so that names need not resolve on this machine.

@@ -23,7 +23,7 @@ var sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // UploadArtifact implements jobv1.JobServiceServer. The binary becomes visible only when all of it is there and has its hash.
 func (s *Services) UploadArtifact(stream jobv1.JobService_UploadArtifactServer) error {
-	l, err := s.cluster.Leader()
+	l, err := s.leader(stream.Context())
 	if err != nil {
 		return err
 	}

@@ -14,17 +14,43 @@ import (
 	"github.com/weir-stream/weir/jobmanager/registry"
 )
 
-// live finds a job for a request that changes it.
-func (s *Services) live(job, requestID string) (*Leader, *raftv1.JobRecord, error) {
-	l, err := s.cluster.Leader()
+// live finds a job for a request that changes it. A request that was heard before means the job that it meant then: by now its name
+// may be another job's.
+func (s *Services) live(ctx context.Context, job, requestID string) (*Leader, *raftv1.JobRecord, error) {
+	l, err := s.leader(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	if requestID == "" {
 		return nil, nil, invalid("the request needs a request id")
 	}
+	if rec := heard(l.Log.View(), job, requestID); rec != nil {
+		return l, rec, nil
+	}
 	rec, err := find(l.Log.View(), job)
 	return l, rec, err
+}
+
+// heard returns the job of this id or name that remembers the request, nil when none does.
+func heard(v fsm.View, job, requestID string) *raftv1.JobRecord {
+	for _, rec := range v.Jobs() {
+		if rec.GetName() != job && rec.GetId() != strings.ToLower(job) {
+			continue
+		}
+		if rec.GetEndRequestId() == requestID || rec.GetStopRequestId() == requestID || savepointOf(rec, requestID) != nil {
+			return rec
+		}
+	}
+	return nil
+}
+
+func savepointOf(rec *raftv1.JobRecord, requestID string) *raftv1.Savepoint {
+	for _, sp := range rec.GetSavepoints() {
+		if sp.GetRequestId() == requestID {
+			return sp
+		}
+	}
+	return nil
 }
 
 func ended(rec *raftv1.JobRecord) error {
@@ -34,7 +60,7 @@ func ended(rec *raftv1.JobRecord) error {
 
 // CancelJob implements jobv1.JobServiceServer. It answers when the job is bound to end; a cancelled job may be cancelled again.
 func (s *Services) CancelJob(ctx context.Context, req *jobv1.CancelJobRequest) (*jobv1.CancelJobResponse, error) {
-	l, rec, err := s.live(req.GetJob(), req.GetRequestId())
+	l, rec, err := s.live(ctx, req.GetJob(), req.GetRequestId())
 	if err != nil {
 		return nil, err
 	}
@@ -55,14 +81,19 @@ func (s *Services) CancelJob(ctx context.Context, req *jobv1.CancelJobRequest) (
 // StopJob implements jobv1.JobServiceServer. It answers when the last checkpoint, and savepoint, is complete, or when the stop has
 // failed and the job goes on.
 func (s *Services) StopJob(ctx context.Context, req *jobv1.StopJobRequest) (*jobv1.StopJobResponse, error) {
-	l, rec, err := s.live(req.GetJob(), req.GetRequestId())
+	l, rec, err := s.live(ctx, req.GetJob(), req.GetRequestId())
 	if err != nil {
 		return nil, err
 	}
 	resp := &jobv1.StopJobResponse{JobId: rec.GetId()}
 	if fsm.Terminal(rec.GetState()) {
-		if rec.GetState() == jobv1.JobState_JOB_STATE_STOPPED && rec.GetStopRequestId() == req.GetRequestId() {
+		// A stop that came together with the end of the input ends the job as finished.
+		success := rec.GetState() == jobv1.JobState_JOB_STATE_STOPPED || rec.GetState() == jobv1.JobState_JOB_STATE_FINISHED
+		if success && rec.GetStopRequestId() == req.GetRequestId() {
 			return resp, nil
+		}
+		if sp := savepointOf(rec, req.GetRequestId()); sp.GetError() != "" {
+			return nil, fmt.Errorf("%w: %s", grpcerr.ErrSavepointFailed, sp.GetError())
 		}
 		return nil, ended(rec)
 	}
@@ -80,14 +111,15 @@ func (s *Services) StopJob(ctx context.Context, req *jobv1.StopJobRequest) (*job
 
 // CreateSavepoint implements jobv1.JobServiceServer. It answers when the export is complete.
 func (s *Services) CreateSavepoint(ctx context.Context, req *jobv1.CreateSavepointRequest) (*jobv1.CreateSavepointResponse, error) {
-	l, rec, err := s.live(req.GetJob(), req.GetRequestId())
+	l, rec, err := s.live(ctx, req.GetJob(), req.GetRequestId())
 	if err != nil {
 		return nil, err
 	}
-	for _, sp := range rec.GetSavepoints() {
-		if sp.GetRequestId() == req.GetRequestId() && sp.GetError() == "" {
-			return &jobv1.CreateSavepointResponse{Path: sp.GetPath(), Checkpoint: sp.GetCheckpoint()}, nil
-		}
+	switch sp := savepointOf(rec, req.GetRequestId()); {
+	case sp.GetError() != "":
+		return nil, fmt.Errorf("%w: %s", grpcerr.ErrSavepointFailed, sp.GetError())
+	case sp != nil:
+		return &jobv1.CreateSavepointResponse{Path: sp.GetPath(), Checkpoint: sp.GetCheckpoint()}, nil
 	}
 	if fsm.Terminal(rec.GetState()) {
 		return nil, ended(rec)
@@ -116,7 +148,7 @@ func (s *Services) checkDir(ctx context.Context, dir string) error {
 
 // ReadLogs implements jobv1.JobServiceServer.
 func (s *Services) ReadLogs(req *jobv1.ReadLogsRequest, stream jobv1.JobService_ReadLogsServer) error {
-	l, err := s.cluster.Leader()
+	l, err := s.leader(stream.Context())
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 // GetJob implements jobv1.JobServiceServer.
 func (s *Services) GetJob(ctx context.Context, req *jobv1.GetJobRequest) (*jobv1.GetJobResponse, error) {
-	l, err := s.cluster.Leader()
+	l, err := s.leader(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (s *Services) GetJob(ctx context.Context, req *jobv1.GetJobRequest) (*jobv1
 
 // ListJobs implements jobv1.JobServiceServer. Jobs come in the order of their creation, without graphs.
 func (s *Services) ListJobs(ctx context.Context, req *jobv1.ListJobsRequest) (*jobv1.ListJobsResponse, error) {
-	l, err := s.cluster.Leader()
+	l, err := s.leader(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (s *Services) ListJobs(ctx context.Context, req *jobv1.ListJobsRequest) (*j
 
 // ListCheckpoints implements jobv1.JobServiceServer: newest first, those in progress and failed ones included.
 func (s *Services) ListCheckpoints(ctx context.Context, req *jobv1.ListCheckpointsRequest) (*jobv1.ListCheckpointsResponse, error) {
-	l, err := s.cluster.Leader()
+	l, err := s.leader(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,8 @@ type Leader struct {
 type Cluster interface {
 	// Leader returns the present leadership, or a *grpcerr.NotLeaderError.
 	Leader() (*Leader, error)
+	// Verify returns nil when this member led in term at some moment after the call.
+	Verify(ctx context.Context, term uint64) error
 	View() fsm.View
 	// ID is the member's id; LeaderID and LeaderAddress are empty while no leader is known.
 	ID() string

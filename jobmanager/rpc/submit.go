@@ -44,7 +44,7 @@ func invalid(format string, args ...any) error {
 
 // SubmitJob implements jobv1.JobServiceServer. A request id that is known gives the job of the first time.
 func (s *Services) SubmitJob(ctx context.Context, req *jobv1.SubmitJobRequest) (*jobv1.SubmitJobResponse, error) {
-	l, err := s.cluster.Leader()
+	l, err := s.leader(ctx)
 	if err != nil {
 		return nil, err
 	}

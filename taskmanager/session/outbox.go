@@ -23,6 +23,8 @@ type outbox struct {
 	recent    []sentReport // in order; those of the last resendWindow
 	idle      chan struct{}
 	inFlight  bool
+	// goodbye is the announced shutdown; nil before. Every leader met afterwards must hear it, or it would place work here.
+	goodbye *clusterv1.SessionRequest
 }
 
 type sentReport struct {
@@ -37,6 +39,9 @@ func newOutbox(now func() time.Time) *outbox {
 func (o *outbox) put(m *clusterv1.SessionRequest) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if m.GetGoodbye() != nil {
+		o.goodbye = m
+	}
 	if !o.connected && !kept(m) {
 		return
 	}
@@ -55,7 +60,10 @@ func (o *outbox) signal() {
 func (o *outbox) connect() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	again := make([]*clusterv1.SessionRequest, 0, len(o.recent)+len(o.queue))
+	again := make([]*clusterv1.SessionRequest, 0, len(o.recent)+len(o.queue)+1)
+	if o.goodbye != nil {
+		again = append(again, o.goodbye)
+	}
 	for _, r := range o.recent {
 		again = append(again, r.m)
 	}

@@ -92,7 +92,7 @@ func New(cfg Config) *Session {
 // Send queues a report for the leader. It never blocks.
 func (s *Session) Send(m *clusterv1.SessionRequest) { s.outbox.put(m) }
 
-// Goodbye announces an orderly shutdown. Reports still go out until Run's context ends.
+// Goodbye announces an orderly shutdown to the leader and to every later one. Reports still go out until Run's context ends.
 func (s *Session) Goodbye() {
 	s.outbox.put(&clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Goodbye{Goodbye: &clusterv1.Goodbye{}}})
 }

@@ -490,3 +490,12 @@ func TestAnotherClusterEndsTheSession(t *testing.T) {
 	require.ErrorIs(t, err, session.ErrOtherCluster)
 	require.ErrorContains(t, err, j.address)
 }
+
+func TestGoodbyeIsToldToEveryLaterLeader(t *testing.T) {
+	j := serve(t)
+	s := run(t, &handler{}, j.address)
+	s.Goodbye() // before the first connection stands, perhaps
+	require.NotNil(t, j.next(t).next(t).GetGoodbye())
+	j.endSession()
+	require.NotNil(t, j.next(t).next(t).GetGoodbye())
+}

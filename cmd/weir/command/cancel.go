@@ -34,7 +34,7 @@ given up; no transaction stays open. To end a job so that it can go on later use
 		req := &jobv1.CancelJobRequest{RequestId: id(), Job: args[0]}
 		resp, err := change(cmd.Context(), c, req, jobv1.JobServiceClient.CancelJob)
 		if err != nil {
-			return sent("cancelling "+args[0], err, req.GetRequestId(), "weir show "+args[0])
+			return a.sent("cancelling "+args[0], err, req.GetRequestId(), "show "+args[0])
 		}
 		j, err := a.awaitEnd(cmd.Context(), c, "cancel", resp.GetJobId(), *wait)
 		if err != nil {
@@ -65,13 +65,13 @@ func (a *app) awaitEnd(ctx context.Context, c *client.Client, what, id string, w
 		return j, nil
 	case ctx.Err() != nil:
 		// Not wrapped: this is more than an interruption.
-		return nil, fmt.Errorf("%s; only the waiting for its end was interrupted", accepted)
+		return nil, &unseenError{fmt.Errorf("%s; only the waiting for its end was interrupted", accepted)}
 	case errors.Is(err, context.DeadlineExceeded) && j != nil:
-		return nil, fmt.Errorf("job %s has not ended after %v (%s%s); %s", id, wait, stateName(j.GetState()), waitingFor(j), accepted)
+		return nil, &unseenError{fmt.Errorf("job %s has not ended after %v (%s%s); %s", id, wait, stateName(j.GetState()), waitingFor(j), accepted)}
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("job %s was not seen to end within %v; %s", id, wait, accepted)
+		return nil, &unseenError{fmt.Errorf("job %s was not seen to end within %v; %s", id, wait, accepted)}
 	default:
-		return nil, fmt.Errorf("%s; its end cannot be seen: %w", accepted, err)
+		return nil, &unseenError{fmt.Errorf("%s; its end cannot be seen: %w", accepted, err)}
 	}
 }
 

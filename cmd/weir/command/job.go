@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
@@ -72,14 +74,65 @@ func requestID(cmd *cobra.Command) func() string {
 }
 
 // sent words the error of a request that changes something. When its outcome is unknown, it names the ways to find out: look, a
-// command, or the request again with its id.
-func sent(what string, err error, id, look string) error {
+// command that changes nothing, or the request again with its id.
+func (a *app) sent(what string, err error, id, look string) error {
 	err = fmt.Errorf("%s: %w", what, err)
 	var unknown *client.UnknownOutcomeError
 	if !errors.As(err, &unknown) {
 		return err
 	}
-	return fmt.Errorf("%w\n'%s' tells, and so does the same command with --request-id %s: it is done once at most", err, look, id)
+	return fmt.Errorf("%w\nTo find out, look:\n  %s\nor repeat the request, which is done once at most and then gives the outcome of the first time:\n  %s",
+		err, a.line(append(strings.Fields("weir "+look), a.cluster()...)), a.line(a.repeated(id)))
+}
+
+// repeated is the present command line with its request's id.
+func (a *app) repeated(id string) []string {
+	out := []string{"weir"}
+	given := false
+	for i, arg := range a.args {
+		if arg == "--" {
+			if !given {
+				out = append(out, "--request-id", id)
+			}
+			return append(out, a.args[i:]...)
+		}
+		given = given || arg == "--request-id" || strings.HasPrefix(arg, "--request-id=")
+		out = append(out, arg)
+	}
+	if !given {
+		out = append(out, "--request-id", id)
+	}
+	return out
+}
+
+// cluster is how the present command line names the JobManagers.
+func (a *app) cluster() []string {
+	for i, arg := range a.args {
+		switch {
+		case arg == "--":
+			return nil
+		case arg == "--jobmanager" && i+1 < len(a.args):
+			return a.args[i : i+2]
+		case strings.HasPrefix(arg, "--jobmanager="):
+			return []string{arg}
+		}
+	}
+	return nil
+}
+
+// line quotes words for a shell.
+func (a *app) line(words []string) string {
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:=,@%+", r)
+	}
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = w
+		if w == "" || strings.ContainsFunc(w, func(r rune) bool { return !plain(r) }) {
+			out[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 // completeJobs completes the id of a job that has not ended.

@@ -28,10 +28,10 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 		look string
 		hang func(*cluster, func())
 	}{
-		{[]string{"submit", jobBinary(t), "--request-id", "r9"}, "'weir list --all' tells", hangAt[*jobv1.SubmitJobRequest]},
-		{[]string{"stop", "totals", "--request-id", "r9"}, "'weir show totals' tells", hangAt[*jobv1.StopJobRequest]},
-		{[]string{"cancel", "totals", "--request-id", "r9"}, "'weir show totals' tells", hangAt[*jobv1.CancelJobRequest]},
-		{[]string{"savepoint", "totals", "--request-id", "r9"}, "'weir checkpoints totals' tells", hangAt[*jobv1.CreateSavepointRequest]},
+		{[]string{"submit", jobBinary(t), "--request-id", "r9"}, "  weir list --all\n", hangAt[*jobv1.SubmitJobRequest]},
+		{[]string{"stop", "totals", "--request-id", "r9"}, "  weir show totals\n", hangAt[*jobv1.StopJobRequest]},
+		{[]string{"cancel", "totals", "--request-id", "r9"}, "  weir show totals\n", hangAt[*jobv1.CancelJobRequest]},
+		{[]string{"savepoint", "totals", "--request-id", "r9"}, "  weir checkpoints totals\n", hangAt[*jobv1.CreateSavepointRequest]},
 		{[]string{"members", "remove", "jm4"}, "'weir members' tells", hangAt[*clusterv1.RemoveMemberRequest]},
 	} {
 		t.Run(test.args[0], func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 			c := newCluster(t, runningJob())
 			test.hang(c, cancel)
 			code, out, messages := weirIn(ctx, []string{"WEIR_JOBMANAGER=" + c.address}, test.args...)
-			require.Equal(t, 1, code)
+			require.Equal(t, 3, code)
 			require.Empty(t, out)
 			require.Contains(t, messages, "whether it took effect is unknown: interrupted before the answer")
 			require.Contains(t, messages, test.look)
@@ -54,7 +54,7 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 		c := newCluster(t, runningJob())
 		hangAt[*jobv1.StopJobRequest](c, nil)
 		code, _, messages := c.run(t, "stop", "totals", "--wait", "150ms", "--request-id", "r9")
-		require.Equal(t, 1, code)
+		require.Equal(t, 3, code)
 		require.Contains(t, messages, "unknown: no answer within the time given")
 		require.Contains(t, messages, "--request-id r9")
 	})
@@ -67,7 +67,7 @@ func TestAnsweredChangeWhoseEndIsNotSeen(t *testing.T) {
 		c := newCluster(t, runningJob())
 		hangAt[*jobv1.GetJobRequest](c, cancel)
 		code, out, messages := weirIn(ctx, []string{"WEIR_JOBMANAGER=" + c.address}, args...)
-		require.Equal(t, 1, code)
+		require.Equal(t, 4, code)
 		require.Empty(t, out)
 		require.Contains(t, messages, "the "+args[0]+" of job job1 was accepted and goes on by itself, 'weir show job1' tells more")
 		require.Contains(t, messages, "interrupted")
@@ -75,7 +75,7 @@ func TestAnsweredChangeWhoseEndIsNotSeen(t *testing.T) {
 		c = newCluster(t, runningJob())
 		hangAt[*jobv1.GetJobRequest](c, nil)
 		code, _, messages = c.run(t, append(args, "--wait", "150ms")...)
-		require.Equal(t, 1, code)
+		require.Equal(t, 4, code)
 		require.Contains(t, messages, "was not seen to end within 150ms; the "+args[0]+" of job job1 was accepted")
 	}
 	t.Run("submit, interrupted", func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAnsweredChangeWhoseEndIsNotSeen(t *testing.T) {
 		c := newCluster(t, runningJob())
 		hangAt[*jobv1.GetJobRequest](c, cancel)
 		code, out, messages := weirIn(ctx, []string{"WEIR_JOBMANAGER=" + c.address}, "submit", jobBinary(t))
-		require.Equal(t, 1, code)
+		require.Equal(t, 4, code)
 		require.Equal(t, "job1\n", out)
 		require.Contains(t, messages, "job job1 was submitted and goes on by itself")
 	})
@@ -114,4 +114,18 @@ func TestInterruptedLookChangesNothing(t *testing.T) {
 	code, _, messages := weirIn(ctx, []string{"WEIR_JOBMANAGER=" + c.address}, "list")
 	require.Equal(t, 1, code)
 	require.Equal(t, "weir: interrupted\n", messages)
+}
+
+func TestTheCommandThatRepeatsARequestIsNamed(t *testing.T) {
+	job := jobBinary(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := newCluster(t)
+	hangAt[*jobv1.SubmitJobRequest](c, cancel)
+	code, _, messages := weirIn(ctx, nil, "submit", "--jobmanager", c.address, job, "--name", "it's", "--", "--topic", "a b")
+	require.Equal(t, 3, code)
+	id := find[*jobv1.SubmitJobRequest](t, c).GetRequestId()
+	require.NotEmpty(t, id)
+	require.Contains(t, messages, "  weir list --all --jobmanager "+c.address+"\n")
+	require.Contains(t, messages, "  weir submit --jobmanager "+c.address+" "+job+" --name 'it'\\''s' --request-id "+id+" -- --topic 'a b'\n")
 }

@@ -172,10 +172,11 @@ func lastFailure(j *jobv1.Job) string {
 	return ""
 }
 
-// explain turns an error into what a user can act on.
-func explain(err error) string {
+// worded turns an error into what a user can act on.
+func worded(err error) string {
 	var unknown *client.UnknownOutcomeError
-	if errors.Is(err, context.Canceled) && !errors.As(err, &unknown) {
+	var unseen *unseenError
+	if errors.Is(err, context.Canceled) && !errors.As(err, &unknown) && !errors.As(err, &unseen) {
 		return "interrupted" // and nothing was changed
 	}
 	var lost *client.NoLeaderError

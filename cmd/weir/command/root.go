@@ -21,12 +21,30 @@ type IO struct {
 	Environ []string
 }
 
-// Exit codes.
+// Exit codes; exitCodes tells them to users.
 const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitUnknown: a change was sent, and nobody knows whether it took effect.
+	exitUnknown = 3
+	// exitUnseen: a change took effect and goes on by itself; its end was not seen.
+	exitUnseen = 4
 )
+
+const exitCodes = `Exit codes:
+  0    done
+  1    refused or failed; for a change: it did not take effect, or it ended badly, as the message says
+  2    mistake in the command line
+  3    the change was sent and whether it took effect is unknown; the message names the commands that tell
+  4    the change was accepted and goes on by itself; only its end was not seen
+  130  ended at once by a second interrupt or SIGTERM; for a change: as 3`
+
+// unseenError tells that a change was accepted and that its end was not seen.
+type unseenError struct{ err error }
+
+func (e *unseenError) Error() string { return e.err.Error() }
+func (e *unseenError) Unwrap() error { return e.err }
 
 // usageError is a mistake in the command line.
 type usageError struct{ err error }
@@ -36,30 +54,44 @@ func (e *usageError) Unwrap() error { return e.err }
 
 // Execute runs the command line and returns the exit code.
 func Execute(ctx context.Context, args []string, streams IO) int {
-	root := New(streams)
+	root := build(streams, args)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(streams.Err, "weir: %s\n", explain(err))
+	fmt.Fprintf(streams.Err, "weir: %s\n", worded(err))
 	var usage *usageError
-	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") {
+	var unknown *client.UnknownOutcomeError
+	var unseen *unseenError
+	switch {
+	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"):
 		return exitUsage
+	case errors.As(err, &unseen): // first, as the look for the end may have failed in any way
+		return exitUnseen
+	case errors.As(err, &unknown):
+		return exitUnknown
 	}
 	return exitFailed
 }
 
 // New returns the command tree.
-func New(streams IO) *cobra.Command {
-	app := &app{IO: streams, now: time.Now, poll: 100 * time.Millisecond}
+func New(streams IO) *cobra.Command { return build(streams, nil) }
+
+func build(streams IO, args []string) *cobra.Command {
+	app := &app{IO: streams, args: args, now: time.Now, poll: 100 * time.Millisecond}
 	root := &cobra.Command{
 		Use:   "weir",
 		Short: "Run exactly-once stream processing jobs",
 		Long: `weir runs and controls exactly-once stream processing jobs.
 
 A cluster has one or more JobManagers (weir jobmanager) and TaskManagers (weir taskmanager).
-Jobs are Go programs built with the weir SDK; weir submit sends them to a cluster.`,
+Jobs are Go programs built with the weir SDK; weir submit sends them to a cluster.
+
+Every command finds the leading JobManager by itself, whichever of --jobmanager it reaches. A change carries a request
+id: repeated with the same one, also to a later leader, it is done once and gives the outcome of the first time.
+
+` + exitCodes,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          onlyCommands,
@@ -89,6 +121,7 @@ Jobs are Go programs built with the weir SDK; weir submit sends them to a cluste
 // app is what the commands share.
 type app struct {
 	IO
+	args []string // the command line, to name the one that repeats a request
 	now  func() time.Time
 	poll time.Duration // between two looks at a job
 }

@@ -30,7 +30,7 @@ jobs can start at any later time, and print its path.`,
 		req := &jobv1.CreateSavepointRequest{RequestId: id(), Job: args[0], Dir: *dir}
 		resp, err := change(cmd.Context(), c, req, jobv1.JobServiceClient.CreateSavepoint)
 		if err != nil {
-			return sent("savepoint of "+args[0], err, req.GetRequestId(), "weir checkpoints "+args[0])
+			return a.sent("savepoint of "+args[0], err, req.GetRequestId(), "checkpoints "+args[0])
 		}
 		if flags.output == "json" {
 			return writeJSON(a.Out, resp)

@@ -35,7 +35,7 @@ from there. When the checkpoint fails the job goes on running and the command fa
 		defer cancel()
 		resp, err := change(limited, c, req, jobv1.JobServiceClient.StopJob)
 		if err != nil {
-			return sent("stopping "+args[0], err, req.GetRequestId(), "weir show "+args[0])
+			return a.sent("stopping "+args[0], err, req.GetRequestId(), "show "+args[0])
 		}
 		j, err := a.awaitEnd(cmd.Context(), c, "stop", resp.GetJobId(), *wait)
 		if err != nil {

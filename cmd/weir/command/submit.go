@@ -76,7 +76,7 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 		req.DefaultName = strings.TrimSuffix(filepath.Base(args[0]), ".exe")
 		resp, err := change(ctx, c, req, jobv1.JobServiceClient.SubmitJob)
 		if err != nil {
-			return sent("submitting", err, req.GetRequestId(), "weir list --all")
+			return a.sent("submitting", err, req.GetRequestId(), "list --all")
 		}
 		job := &jobv1.Job{Id: resp.GetJobId()}
 		var result error
@@ -117,9 +117,9 @@ func (a *app) awaitPrepared(ctx context.Context, c *client.Client, id string, wa
 	switch {
 	case err != nil && ctx.Err() != nil:
 		// Not wrapped: this is more than an interruption.
-		return j, fmt.Errorf("job %s was submitted and goes on by itself, 'weir show %s' tells more; only the waiting for it was interrupted", id, id)
+		return j, &unseenError{fmt.Errorf("job %s was submitted and goes on by itself, 'weir show %s' tells more; only the waiting for it was interrupted", id, id)}
 	case err != nil && !errors.Is(err, context.DeadlineExceeded):
-		return j, fmt.Errorf("job %s was submitted, but its state cannot be seen: %w", id, err)
+		return j, &unseenError{fmt.Errorf("job %s was submitted, but its state cannot be seen: %w", id, err)}
 	case err != nil && j.GetState() == jobv1.JobState_JOB_STATE_SETTLING:
 		return j, fmt.Errorf("job %s is ending before it was seen to run, 'weir show %s' tells more: %s", id, id, orDash(lastFailure(j)))
 	case err != nil && lastFailure(j) != "":
