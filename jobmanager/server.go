@@ -213,7 +213,9 @@ func (s *Server) Leader() (*rpc.Leader, error) {
 }
 
 // Verify implements rpc.Cluster.
-func (s *Server) Verify(ctx context.Context, term uint64) error { return s.node.VerifyLeader(ctx, term) }
+func (s *Server) Verify(ctx context.Context, term uint64) error {
+	return s.node.VerifyLeader(ctx, term)
+}
 
 // View implements rpc.Cluster.
 func (s *Server) View() fsm.View { return s.machine.View() }

@@ -195,4 +195,6 @@ type Stats struct {
 	Lost        atomic.Uint64
 	Lag         atomic.Int64 // records not yet read; -1 when unknown
 	StateBytes  atomic.Int64
+	// Waits are what the instance waits for outside.
+	Waits Waits
 }

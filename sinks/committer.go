@@ -21,6 +21,8 @@ type committer struct {
 	release func(Committable) // nil when nobody wants to know
 	uid     string
 	limit   time.Duration
+	target  string // for people
+	waits   *operator.Waits
 	logger  *slog.Logger
 	wake    chan struct{} // of size 1: a full one already wakes
 	wait    sync.WaitGroup
@@ -120,7 +122,9 @@ func (c *committer) serve(ctx context.Context, n uint64) error {
 		if e == nil {
 			break
 		}
+		end := c.waits.Begin(fmt.Sprintf("%s to commit checkpoint %d", c.target, e.checkpoint))
 		err := retry(ctx, c.limit, func(ctx context.Context) error { return c.commit(ctx, e.c) })
+		end()
 		if err != nil {
 			err = c.describe("commit", e.checkpoint, err)
 			c.mu.Lock()

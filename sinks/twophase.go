@@ -1,6 +1,7 @@
 package sinks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 type TwoPhaseConfig[T, Txn any] struct {
 	// Kind names the system.
 	Kind string
+	// Target names the system and the place in it for people, such as "Kafka at 10.0.0.1:9092"; empty takes Kind.
+	Target string
 	// Guarantee is the one asked for by the user; the zero value leaves it to the job.
 	Guarantee graph.Guarantee
 	// Resource is what two sinks of a job may not share; empty for nothing.
@@ -83,7 +86,7 @@ func (s twoPhaseSink[T, Txn]) NewInstance(g graph.Guarantee) (operator.Instance,
 	if err != nil {
 		return nil, err
 	}
-	return newTwoPhase(sink, s.cfg.RetryLimit), nil
+	return newTwoPhase(sink, s.cfg.RetryLimit, cmp.Or(s.cfg.Target, s.cfg.Kind)), nil
 }
 
 // twoPhase is the operator instance around a transactional sink. The task's goroutine writes and prepares; commits run in order on a
@@ -95,6 +98,8 @@ type twoPhase[T, Txn any] struct {
 	uid    string
 	budget time.Duration
 	out    counter
+	target string
+	waits  *operator.Waits
 
 	// life ends at Close. It is kept because Collect takes no context.
 	life   context.Context //nolint:containedctx // as said
@@ -111,8 +116,8 @@ var (
 	_ operator.Committer = (*twoPhase[int, int])(nil)
 )
 
-func newTwoPhase[T, Txn any](sink TwoPhaseCommitSink[T, Txn], limit time.Duration) *twoPhase[T, Txn] {
-	d := &twoPhase[T, Txn]{sink: sink, limit: limit}
+func newTwoPhase[T, Txn any](sink TwoPhaseCommitSink[T, Txn], limit time.Duration, target string) *twoPhase[T, Txn] {
+	d := &twoPhase[T, Txn]{sink: sink, limit: limit, target: target, waits: &operator.Waits{}}
 	d.prover, _ = sink.(Prover)
 	return d
 }
@@ -123,8 +128,10 @@ func (d *twoPhase[T, Txn]) Open(ctx context.Context, rt *operator.Runtime) error
 	d.uid = rt.Operator.UID
 	d.budget = rt.Checkpoints.RecoveryBudget
 	d.out.total = &rt.Stats.Out
+	d.waits = &rt.Stats.Waits
+	defer d.waits.Begin(d.target + " to answer")()
 	d.life, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	d.commits = committer{commit: d.sink.Commit, uid: d.uid, limit: d.limit, logger: rt.Logger, wake: make(chan struct{}, 1)}
+	d.commits = committer{commit: d.sink.Commit, target: d.target, waits: d.waits, uid: d.uid, limit: d.limit, logger: rt.Logger, wake: make(chan struct{}, 1)}
 	if r, ok := any(d.sink).(Releaser); ok {
 		d.commits.release = r.Release
 	}
@@ -138,7 +145,9 @@ func (d *twoPhase[T, Txn]) Open(ctx context.Context, rt *operator.Runtime) error
 // Collect adds a record to the current transaction, beginning it with the first record after a barrier.
 func (d *twoPhase[T, Txn]) Collect(v T, timestamp int64) error {
 	if !d.open {
+		end := d.waits.Begin(d.target + " to begin a transaction")
 		txn, err := d.sink.Begin(d.life)
+		end()
 		if err != nil {
 			return fmt.Errorf("sink %s: begin a transaction: %w", d.uid, err)
 		}
@@ -161,7 +170,9 @@ func (d *twoPhase[T, Txn]) Watermark(wm int64) (int64, error) {
 func (d *twoPhase[T, Txn]) Snapshot(ctx context.Context, b operator.Barrier) (operator.Finish, error) {
 	d.out.publish()
 	if d.open {
+		end := d.waits.Begin(fmt.Sprintf("%s to accept what was written for checkpoint %d", d.target, b.Checkpoint))
 		c, err := d.sink.PreCommit(ctx, d.txn)
+		end()
 		if err != nil {
 			return nil, fmt.Errorf("sink %s: prepare the transaction of checkpoint %d: %w", d.uid, b.Checkpoint, err)
 		}
@@ -208,6 +219,7 @@ func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.C
 	for i, c := range cs {
 		restored[i] = Committable{Version: c.GetVersion(), Payload: c.GetPayload()}
 	}
+	defer d.waits.Begin(fmt.Sprintf("%s to commit %d restored transactions", d.target, len(cs)))()
 	err := retry(ctx, d.limit, func(ctx context.Context) error { return d.sink.RecoverCommit(ctx, restored) })
 	if err != nil {
 		return d.commits.describe("commit restored transactions", cs[0].GetCheckpoint(), err)
@@ -216,6 +228,7 @@ func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.C
 }
 
 func (d *twoPhase[T, Txn]) RecoverAbort(ctx context.Context, scope operator.Scope) error {
+	defer d.waits.Begin(d.target + " to end what former attempts left open")()
 	err := retry(ctx, d.limit, func(ctx context.Context) error { return d.sink.RecoverAbort(ctx, scope) })
 	if err != nil {
 		return fmt.Errorf("sink %s: end what former attempts left open: %w", d.uid, err)

@@ -50,6 +50,27 @@ type Counters interface {
 	Lag(records int64)
 }
 
+// Waiter is implemented by the Counters of a reader whose waits are shown to people.
+type Waiter interface {
+	// Waiting enters what the reader waits for, as a completion of "waits for"; the returned function ends the wait.
+	Waiting(what string) (end func())
+}
+
+// Waiting enters a wait with the counters, if they take it.
+func Waiting(c Counters, what string) (end func()) {
+	if w, ok := c.(Waiter); ok {
+		return w.Waiting(what)
+	}
+	return func() {}
+}
+
+// SplitNamer is implemented by readers whose position keys are not for people.
+type SplitNamer interface {
+	// SplitName returns the name of a split for people, and how many of its records are not read yet, -1 when unknown. It is called
+	// by the task's goroutine.
+	SplitName(key string) (name string, lag int64)
+}
+
 // Reader reads the splits (partitions, files, ranges) that belong to one subtask.
 //
 // Fetch runs on a goroutine of its own, one call at a time. All other methods are called by the task's goroutine and may run

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weir-stream/weir/internal/grpcerr"
@@ -22,7 +23,7 @@ func (s *Services) leader(ctx context.Context) (*Leader, error) {
 	if s.cluster.Verify(ctx, l.Term) == nil {
 		return l, nil
 	}
-	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return nil, ctx.Err()
 	}
 	// Who leads instead is not known here; the client asks the others.

@@ -1,9 +1,11 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
@@ -45,6 +47,7 @@ type instance[T any] struct {
 var (
 	_ operator.SourceInstance     = (*instance[int])(nil)
 	_ operator.CheckpointListener = (*instance[int])(nil)
+	_ operator.SplitReporter      = (*instance[int])(nil)
 )
 
 // Input implements operator.Instance.
@@ -129,6 +132,34 @@ func (s *instance[T]) Snapshot(context.Context, operator.Barrier) (operator.Fini
 	return func(context.Context) (*snapshotv1.OperatorSnapshot, error) { return snapshot, nil }, nil
 }
 
+// fewSplits is how many of the splits that hold event time back are told of.
+const fewSplits = 3
+
+// Splits implements operator.SplitReporter.
+func (s *instance[T]) Splits() operator.SplitReport {
+	strategy := s.out.tracker.Strategy()
+	r := operator.SplitReport{Enabled: strategy.Enabled(), IdleTimeout: strategy.IdleTimeout(), Highest: operator.MinWatermark}
+	if !r.Enabled || s.ended {
+		return r
+	}
+	s.out.tracker.Splits(func(p watermark.Split) {
+		r.Highest = max(r.Highest, p.Watermark)
+		if !p.Idle {
+			r.Lowest = append(r.Lowest, operator.SplitProgress{Name: p.Key, Watermark: p.Watermark, Quiet: p.Quiet, Lag: -1})
+		}
+	})
+	slices.SortFunc(r.Lowest, func(a, b operator.SplitProgress) int {
+		return cmp.Or(cmp.Compare(a.Watermark, b.Watermark), cmp.Compare(a.Name, b.Name))
+	})
+	r.Lowest = r.Lowest[:min(len(r.Lowest), fewSplits)]
+	if named, ok := s.reader.(sources.SplitNamer); ok {
+		for i := range r.Lowest {
+			r.Lowest[i].Name, r.Lowest[i].Lag = named.SplitName(r.Lowest[i].Name)
+		}
+	}
+	return r
+}
+
 // CheckpointCompleted implements operator.CheckpointListener.
 func (s *instance[T]) CheckpointCompleted(n uint64) error {
 	s.reader.CheckpointCompleted(n)
@@ -192,6 +223,9 @@ func (c counters) Lost(n uint64) { c.stats.Lost.Add(n) }
 
 // Lag implements sources.Counters.
 func (c counters) Lag(records int64) { c.stats.Lag.Store(records) }
+
+// Waiting implements sources.Waiter.
+func (c counters) Waiting(what string) (end func()) { return c.stats.Waits.Begin(what) }
 
 // ErrState is returned when the restored state of a source cannot be read.
 var ErrState = errors.New("state of a source")

@@ -109,6 +109,35 @@ func (t *Tracker) idle(s *split) bool {
 	return timeout > 0 && s.quiet && s.quietTo-s.quietFrom >= int64(timeout)
 }
 
+// Split is how far one split is.
+type Split struct {
+	Key string
+	// Watermark is that of the split alone; None before its first record.
+	Watermark int64
+	// Idle tells that it is left out of the combined watermark.
+	Idle bool
+	// Quiet is for how long it is known to hold nothing new; negative when it is not known to.
+	Quiet time.Duration
+}
+
+// Splits calls f with each split, in no particular order.
+func (t *Tracker) Splits(f func(Split)) {
+	for i := range t.splits {
+		s := &t.splits[i]
+		if !s.used {
+			continue
+		}
+		quiet := time.Duration(-1)
+		if s.quiet {
+			quiet = time.Duration(s.quietTo - s.quietFrom)
+		}
+		f(Split{Key: s.key, Watermark: t.strategy.After(s.largest), Idle: t.idle(s), Quiet: quiet})
+	}
+}
+
+// Strategy returns the tracker's strategy.
+func (t *Tracker) Strategy() Strategy { return t.strategy }
+
 // Largest calls f with the largest timestamp of each split that has one, in no particular order. Splits of the restored snapshot
 // that were never added are left out: they belong to another subtask.
 func (t *Tracker) Largest(f func(key string, largest int64)) {

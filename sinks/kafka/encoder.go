@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-stream/weir/operator"
@@ -42,6 +43,15 @@ func (e *encoder[T]) connect(ctx context.Context, sc sinks.Context) error {
 		topics = append(topics, e.settings.deadLetters)
 	}
 	return c.learn(ctx, topics...)
+}
+
+func (e *encoder[T]) newTracker() *tracker {
+	t := newTracker()
+	if e.stats != nil {
+		target := "Kafka at " + strings.Join(e.settings.brokers, ",")
+		t.waits = func(what string) func() { return e.stats.Waits.Begin(target + " " + what) }
+	}
+	return t
 }
 
 // write encodes a value and sends it through l. Whether a record fits is decided here and only here, on its encoded size, before the

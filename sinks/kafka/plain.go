@@ -19,7 +19,7 @@ func (s *plain[T]) Open(ctx context.Context, sc sinks.Context) error {
 	if err := s.connect(ctx, sc); err != nil {
 		return err
 	}
-	t := newTracker()
+	t := s.newTracker()
 	p, err := s.settings.newProducer(s.producerConfig("", true, t))
 	if err != nil {
 		return err

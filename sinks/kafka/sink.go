@@ -1,6 +1,7 @@
 package kafkasink
 
 import (
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -45,6 +46,7 @@ func New[T any](brokers, topic string, encode func(T) (Record, error), opts ...O
 	s := newSettings(brokers, topic, opts)
 	return sinks.TwoPhase(sinks.TwoPhaseConfig[T, *txn]{
 		Kind:      "kafka",
+		Target:    "Kafka at " + strings.Join(s.brokers, ","),
 		Guarantee: s.guarantee,
 		Validate:  s.validate,
 		Slots:     func(job sources.JobSettings) int { return slotBound(job.Checkpoints) },

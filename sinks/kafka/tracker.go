@@ -25,7 +25,8 @@ type tracker struct {
 	outstanding atomic.Int64 // bytes
 	failure     atomic.Pointer[error]
 	waiting     atomic.Bool
-	wake        chan struct{} // of size 1: a full one already wakes
+	waits       func(what string) (end func()) // shows a wait for room; nil for nobody to show it to
+	wake        chan struct{}                  // of size 1: a full one already wakes
 
 	sent int64
 
@@ -59,6 +60,9 @@ func (t *tracker) admit(ctx context.Context, deadline time.Duration) error {
 	}
 	if t.outstanding.Load() < windowBytes {
 		return nil
+	}
+	if t.waits != nil {
+		defer t.waits("to accept what is written")()
 	}
 	return t.wait(ctx, deadline, windowBytes/2)
 }

@@ -70,7 +70,7 @@ func (s *transactional[T]) Open(ctx context.Context, sc sinks.Context) error {
 }
 
 func (s *transactional[T]) newLane(slot int, id string, v2 bool) (*lane, error) {
-	t := newTracker()
+	t := s.newTracker()
 	p, err := s.settings.newProducer(s.producerConfig(id, v2, t))
 	if err != nil {
 		return nil, err

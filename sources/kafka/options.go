@@ -2,6 +2,7 @@ package kafkasource
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -149,3 +150,6 @@ func (s *settings) validate(sources.JobSettings) error {
 	}
 	return errors.Join(problems...)
 }
+
+// answer names the wait for the cluster.
+func (s settings) answer() string { return "Kafka at " + strings.Join(s.brokers, ",") + " to answer" }

@@ -51,7 +51,10 @@ type reader[T any] struct {
 	watch *watcher
 }
 
-var _ sources.Reader[int] = (*reader[int])(nil)
+var (
+	_ sources.Reader[int] = (*reader[int])(nil)
+	_ sources.SplitNamer  = (*reader[int])(nil)
+)
 
 func (s *source[T]) NewReader(rc sources.ReaderContext) (sources.Reader[T], error) {
 	return &reader[T]{
@@ -63,6 +66,7 @@ func (s *source[T]) NewReader(rc sources.ReaderContext) (sources.Reader[T], erro
 // Open meets the cluster, resolves where each owned partition is read from, and starts fetching. It fails where the cluster or a topic
 // cannot be had within about ten seconds.
 func (r *reader[T]) Open(ctx context.Context, restored []sources.Position, fresh bool) error {
+	defer sources.Waiting(r.rc.Counters, r.settings.answer())()
 	if err := r.connect(ctx); err != nil {
 		return err
 	}
@@ -293,6 +297,21 @@ func (r *reader[T]) Positions() ([]sources.Position, error) {
 		r.watch.snapshot(r.splits)
 	}
 	return out, nil
+}
+
+// SplitName implements sources.SplitNamer.
+func (r *reader[T]) SplitName(key string) (name string, lag int64) {
+	for _, s := range r.splits {
+		if s.id.key() != key {
+			continue
+		}
+		lag = -1
+		if end, known := r.ends[s]; known {
+			lag = max(0, end-s.next)
+		}
+		return fmt.Sprintf("partition %d of topic %s", s.partition, s.topic), lag
+	}
+	return key, -1
 }
 
 // CheckpointCompleted implements sources.Reader.

@@ -38,7 +38,8 @@ type watcher struct {
 	topics map[string]kafkaconn.Topic
 	parts  []topicPartition
 	have   map[topicPartition]bool
-	silent bool // the cluster does not answer
+	silent bool   // the cluster does not answer
+	asking func() // ends the entry of the wait for an answer; nil while there is none
 
 	mu      sync.Mutex
 	news    news
@@ -81,16 +82,23 @@ func (w *watcher) run(ctx context.Context) {
 		discover = ticker.C
 	}
 	for {
-		var err error
+		ask := w.askEnds
 		select {
 		case <-ctx.Done():
 			return
 		case <-ends.C:
-			err = w.askEnds(ctx)
 		case <-discover:
-			err = w.askPartitions(ctx)
+			ask = w.askPartitions
 		case <-w.commit:
-			err = w.commitOffsets(ctx)
+			ask = w.commitOffsets
+		}
+		if w.asking == nil {
+			w.asking = sources.Waiting(w.rc.Counters, w.settings.answer())
+		}
+		err := ask(ctx)
+		if err == nil || ctx.Err() != nil {
+			w.asking()
+			w.asking = nil
 		}
 		w.note(ctx, err)
 	}
