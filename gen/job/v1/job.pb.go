@@ -208,6 +208,66 @@ func (JobState) EnumDescriptor() ([]byte, []int) {
 	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
+// CheckpointStage is how far a task has come with a checkpoint.
+type CheckpointStage int32
+
+const (
+	CheckpointStage_CHECKPOINT_STAGE_UNSPECIFIED CheckpointStage = 0
+	// The barrier has come on some inputs and not on all.
+	CheckpointStage_CHECKPOINT_STAGE_ALIGNING CheckpointStage = 1
+	// The operators take their snapshots: state is frozen, transactions are prepared.
+	CheckpointStage_CHECKPOINT_STAGE_SNAPSHOT CheckpointStage = 2
+	// State is being written and uploaded.
+	CheckpointStage_CHECKPOINT_STAGE_WRITING CheckpointStage = 3
+	// The snapshot is durable, or was declined.
+	CheckpointStage_CHECKPOINT_STAGE_DONE CheckpointStage = 4
+)
+
+// Enum value maps for CheckpointStage.
+var (
+	CheckpointStage_name = map[int32]string{
+		0: "CHECKPOINT_STAGE_UNSPECIFIED",
+		1: "CHECKPOINT_STAGE_ALIGNING",
+		2: "CHECKPOINT_STAGE_SNAPSHOT",
+		3: "CHECKPOINT_STAGE_WRITING",
+		4: "CHECKPOINT_STAGE_DONE",
+	}
+	CheckpointStage_value = map[string]int32{
+		"CHECKPOINT_STAGE_UNSPECIFIED": 0,
+		"CHECKPOINT_STAGE_ALIGNING":    1,
+		"CHECKPOINT_STAGE_SNAPSHOT":    2,
+		"CHECKPOINT_STAGE_WRITING":     3,
+		"CHECKPOINT_STAGE_DONE":        4,
+	}
+)
+
+func (x CheckpointStage) Enum() *CheckpointStage {
+	p := new(CheckpointStage)
+	*p = x
+	return p
+}
+
+func (x CheckpointStage) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CheckpointStage) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_job_v1_job_proto_enumTypes[3].Descriptor()
+}
+
+func (CheckpointStage) Type() protoreflect.EnumType {
+	return &file_weir_job_v1_job_proto_enumTypes[3]
+}
+
+func (x CheckpointStage) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CheckpointStage.Descriptor instead.
+func (CheckpointStage) EnumDescriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
 // Operator is one operator of a job graph.
 type Operator struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -893,6 +953,291 @@ func (x *Failure) GetOutputTail() string {
 	return ""
 }
 
+// TaskWait is something outside of the job that a task waits for.
+type TaskWait struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Completes "waits for", such as "Kafka at 10.0.0.1:9092 to commit checkpoint 7".
+	What          string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	ForMs         uint64 `protobuf:"varint,2,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskWait) Reset() {
+	*x = TaskWait{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskWait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskWait) ProtoMessage() {}
+
+func (x *TaskWait) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskWait.ProtoReflect.Descriptor instead.
+func (*TaskWait) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *TaskWait) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *TaskWait) GetForMs() uint64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
+// SplitProgress is a split of a source that may hold event time back.
+type SplitProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For people, such as "partition 3 of topic orders".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Watermark of the split alone, milliseconds since the epoch; absent before its first record.
+	WatermarkMs *int64 `protobuf:"varint,2,opt,name=watermark_ms,json=watermarkMs,proto3,oneof" json:"watermark_ms,omitempty"`
+	// For how long the split is known to hold nothing new; absent when it is not known to.
+	QuietMs *uint64 `protobuf:"varint,3,opt,name=quiet_ms,json=quietMs,proto3,oneof" json:"quiet_ms,omitempty"`
+	// Records of the split not yet read; -1 when unknown.
+	LagRecords    int64 `protobuf:"varint,4,opt,name=lag_records,json=lagRecords,proto3" json:"lag_records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitProgress) Reset() {
+	*x = SplitProgress{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitProgress) ProtoMessage() {}
+
+func (x *SplitProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitProgress.ProtoReflect.Descriptor instead.
+func (*SplitProgress) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SplitProgress) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SplitProgress) GetWatermarkMs() int64 {
+	if x != nil && x.WatermarkMs != nil {
+		return *x.WatermarkMs
+	}
+	return 0
+}
+
+func (x *SplitProgress) GetQuietMs() uint64 {
+	if x != nil && x.QuietMs != nil {
+		return *x.QuietMs
+	}
+	return 0
+}
+
+func (x *SplitProgress) GetLagRecords() int64 {
+	if x != nil {
+		return x.LagRecords
+	}
+	return 0
+}
+
+// TaskActivity is what a task is at. Durations count up to the report.
+type TaskActivity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Completes "it is to", such as "open operator in" or "process records"; empty while it waits for input. for_ms is for how long it has
+	// been at this one step.
+	Doing string `protobuf:"bytes,1,opt,name=doing,proto3" json:"doing,omitempty"`
+	ForMs uint64 `protobuf:"varint,2,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	// The task whose full input this one waits for, named as in weir show; empty when it does not.
+	BlockedOn string      `protobuf:"bytes,3,opt,name=blocked_on,json=blockedOn,proto3" json:"blocked_on,omitempty"`
+	BlockedMs uint64      `protobuf:"varint,4,opt,name=blocked_ms,json=blockedMs,proto3" json:"blocked_ms,omitempty"`
+	Waits     []*TaskWait `protobuf:"bytes,5,rep,name=waits,proto3" json:"waits,omitempty"`
+	// The newest checkpoint met, and since when it is at the stage.
+	Checkpoint uint64          `protobuf:"varint,6,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Stage      CheckpointStage `protobuf:"varint,7,opt,name=stage,proto3,enum=weir.job.v1.CheckpointStage" json:"stage,omitempty"`
+	StageMs    uint64          `protobuf:"varint,8,opt,name=stage_ms,json=stageMs,proto3" json:"stage_ms,omitempty"`
+	// Tasks whose barrier has not come while others' have.
+	MissingInputs []string `protobuf:"bytes,9,rep,name=missing_inputs,json=missingInputs,proto3" json:"missing_inputs,omitempty"`
+	// Batches and marks in the input queues.
+	Queued uint64 `protobuf:"varint,10,opt,name=queued,proto3" json:"queued,omitempty"`
+	// Of a source that makes watermarks: the splits with the lowest ones that are not idle, and the highest of any split.
+	Splits             []*SplitProgress `protobuf:"bytes,11,rep,name=splits,proto3" json:"splits,omitempty"`
+	HighestWatermarkMs *int64           `protobuf:"varint,12,opt,name=highest_watermark_ms,json=highestWatermarkMs,proto3,oneof" json:"highest_watermark_ms,omitempty"`
+	// After how long a silent split is left out; 0 for never.
+	IdleTimeoutMs uint64 `protobuf:"varint,13,opt,name=idle_timeout_ms,json=idleTimeoutMs,proto3" json:"idle_timeout_ms,omitempty"`
+	// The source makes watermarks.
+	EventTime     bool `protobuf:"varint,14,opt,name=event_time,json=eventTime,proto3" json:"event_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskActivity) Reset() {
+	*x = TaskActivity{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskActivity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskActivity) ProtoMessage() {}
+
+func (x *TaskActivity) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskActivity.ProtoReflect.Descriptor instead.
+func (*TaskActivity) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TaskActivity) GetDoing() string {
+	if x != nil {
+		return x.Doing
+	}
+	return ""
+}
+
+func (x *TaskActivity) GetForMs() uint64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
+func (x *TaskActivity) GetBlockedOn() string {
+	if x != nil {
+		return x.BlockedOn
+	}
+	return ""
+}
+
+func (x *TaskActivity) GetBlockedMs() uint64 {
+	if x != nil {
+		return x.BlockedMs
+	}
+	return 0
+}
+
+func (x *TaskActivity) GetWaits() []*TaskWait {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+func (x *TaskActivity) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *TaskActivity) GetStage() CheckpointStage {
+	if x != nil {
+		return x.Stage
+	}
+	return CheckpointStage_CHECKPOINT_STAGE_UNSPECIFIED
+}
+
+func (x *TaskActivity) GetStageMs() uint64 {
+	if x != nil {
+		return x.StageMs
+	}
+	return 0
+}
+
+func (x *TaskActivity) GetMissingInputs() []string {
+	if x != nil {
+		return x.MissingInputs
+	}
+	return nil
+}
+
+func (x *TaskActivity) GetQueued() uint64 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *TaskActivity) GetSplits() []*SplitProgress {
+	if x != nil {
+		return x.Splits
+	}
+	return nil
+}
+
+func (x *TaskActivity) GetHighestWatermarkMs() int64 {
+	if x != nil && x.HighestWatermarkMs != nil {
+		return *x.HighestWatermarkMs
+	}
+	return 0
+}
+
+func (x *TaskActivity) GetIdleTimeoutMs() uint64 {
+	if x != nil {
+		return x.IdleTimeoutMs
+	}
+	return 0
+}
+
+func (x *TaskActivity) GetEventTime() bool {
+	if x != nil {
+		return x.EventTime
+	}
+	return false
+}
+
 // TaskStatistics are one task's figures as last reported.
 type TaskStatistics struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -910,14 +1255,16 @@ type TaskStatistics struct {
 	WatermarkMs *int64 `protobuf:"varint,9,opt,name=watermark_ms,json=watermarkMs,proto3,oneof" json:"watermark_ms,omitempty"`
 	StateBytes  uint64 `protobuf:"varint,10,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	// Records that were lost on the source side because retention deleted them (explicit option only).
-	LostRecords   uint64 `protobuf:"varint,11,opt,name=lost_records,json=lostRecords,proto3" json:"lost_records,omitempty"`
+	LostRecords uint64 `protobuf:"varint,11,opt,name=lost_records,json=lostRecords,proto3" json:"lost_records,omitempty"`
+	// Absent in reports of older workers.
+	Activity      *TaskActivity `protobuf:"bytes,12,opt,name=activity,proto3" json:"activity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskStatistics) Reset() {
 	*x = TaskStatistics{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[8]
+	mi := &file_weir_job_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1276,7 @@ func (x *TaskStatistics) String() string {
 func (*TaskStatistics) ProtoMessage() {}
 
 func (x *TaskStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[8]
+	mi := &file_weir_job_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1289,7 @@ func (x *TaskStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatistics.ProtoReflect.Descriptor instead.
 func (*TaskStatistics) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TaskStatistics) GetVertex() string {
@@ -1022,6 +1369,13 @@ func (x *TaskStatistics) GetLostRecords() uint64 {
 	return 0
 }
 
+func (x *TaskStatistics) GetActivity() *TaskActivity {
+	if x != nil {
+		return x.Activity
+	}
+	return nil
+}
+
 // Task is one subtask of a vertex as it is placed now.
 type Task struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1037,7 +1391,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[9]
+	mi := &file_weir_job_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1403,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[9]
+	mi := &file_weir_job_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1416,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Task) GetVertex() string {
@@ -1130,7 +1484,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[10]
+	mi := &file_weir_job_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1496,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[10]
+	mi := &file_weir_job_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1509,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Checkpoint) GetId() uint64 {
@@ -1272,7 +1626,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[11]
+	mi := &file_weir_job_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1638,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[11]
+	mi := &file_weir_job_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1651,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Job) GetId() string {
@@ -1460,7 +1814,7 @@ type UploadArtifactRequest struct {
 
 func (x *UploadArtifactRequest) Reset() {
 	*x = UploadArtifactRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[12]
+	mi := &file_weir_job_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1826,7 @@ func (x *UploadArtifactRequest) String() string {
 func (*UploadArtifactRequest) ProtoMessage() {}
 
 func (x *UploadArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[12]
+	mi := &file_weir_job_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1839,7 @@ func (x *UploadArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadArtifactRequest.ProtoReflect.Descriptor instead.
 func (*UploadArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UploadArtifactRequest) GetSha256() string {
@@ -1518,7 +1872,7 @@ type UploadArtifactResponse struct {
 
 func (x *UploadArtifactResponse) Reset() {
 	*x = UploadArtifactResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[13]
+	mi := &file_weir_job_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1884,7 @@ func (x *UploadArtifactResponse) String() string {
 func (*UploadArtifactResponse) ProtoMessage() {}
 
 func (x *UploadArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[13]
+	mi := &file_weir_job_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1897,7 @@ func (x *UploadArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadArtifactResponse.ProtoReflect.Descriptor instead.
 func (*UploadArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UploadArtifactResponse) GetSha256() string {
@@ -1574,7 +1928,7 @@ type SubmitJobRequest struct {
 
 func (x *SubmitJobRequest) Reset() {
 	*x = SubmitJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[14]
+	mi := &file_weir_job_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1940,7 @@ func (x *SubmitJobRequest) String() string {
 func (*SubmitJobRequest) ProtoMessage() {}
 
 func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[14]
+	mi := &file_weir_job_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1953,7 @@ func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SubmitJobRequest) GetRequestId() string {
@@ -1667,7 +2021,7 @@ type SubmitJobResponse struct {
 
 func (x *SubmitJobResponse) Reset() {
 	*x = SubmitJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[15]
+	mi := &file_weir_job_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +2033,7 @@ func (x *SubmitJobResponse) String() string {
 func (*SubmitJobResponse) ProtoMessage() {}
 
 func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[15]
+	mi := &file_weir_job_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +2046,7 @@ func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SubmitJobResponse) GetJobId() string {
@@ -1712,7 +2066,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[16]
+	mi := &file_weir_job_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1724,7 +2078,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[16]
+	mi := &file_weir_job_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1737,7 +2091,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -1756,7 +2110,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[17]
+	mi := &file_weir_job_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +2122,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[17]
+	mi := &file_weir_job_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +2135,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetJobResponse) GetJob() *Job {
@@ -1800,7 +2154,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[18]
+	mi := &file_weir_job_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +2166,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[18]
+	mi := &file_weir_job_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +2179,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListJobsRequest) GetIncludeEnded() bool {
@@ -1846,7 +2200,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[19]
+	mi := &file_weir_job_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +2212,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[19]
+	mi := &file_weir_job_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +2225,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -1895,6 +2249,220 @@ func (x *ListJobsResponse) GetTotalSlots() uint32 {
 	return 0
 }
 
+type ExplainJobRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in GetJobRequest.
+	Job           string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainJobRequest) Reset() {
+	*x = ExplainJobRequest{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainJobRequest) ProtoMessage() {}
+
+func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainJobRequest.ProtoReflect.Descriptor instead.
+func (*ExplainJobRequest) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ExplainJobRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+// Finding is one thing that is going on with a job.
+type Finding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For programs: "slots", "prepare", "checkpoint", "broker", "watermark", ... New kinds may come.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// In sentences.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// Wall-clock milliseconds since the epoch; 0 when not known.
+	SinceMs int64 `protobuf:"varint,3,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	// What can be done, in sentences; empty for nothing.
+	Advice string `protobuf:"bytes,4,opt,name=advice,proto3" json:"advice,omitempty"`
+	// The job, or its output, does not get on because of it.
+	Blocking      bool `protobuf:"varint,5,opt,name=blocking,proto3" json:"blocking,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Finding) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Finding) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Finding) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *Finding) GetAdvice() string {
+	if x != nil {
+		return x.Advice
+	}
+	return ""
+}
+
+func (x *Finding) GetBlocking() bool {
+	if x != nil {
+		return x.Blocking
+	}
+	return false
+}
+
+type ExplainJobResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	State JobState               `protobuf:"varint,3,opt,name=state,proto3,enum=weir.job.v1.JobState" json:"state,omitempty"`
+	// What matters most, in one sentence.
+	Summary string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
+	// The most important one first.
+	Findings []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
+	// When this was so, wall-clock milliseconds since the epoch.
+	AtMs          int64 `protobuf:"varint,6,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainJobResponse) Reset() {
+	*x = ExplainJobResponse{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainJobResponse) ProtoMessage() {}
+
+func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainJobResponse.ProtoReflect.Descriptor instead.
+func (*ExplainJobResponse) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ExplainJobResponse) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *ExplainJobResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ExplainJobResponse) GetState() JobState {
+	if x != nil {
+		return x.State
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *ExplainJobResponse) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *ExplainJobResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *ExplainJobResponse) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
 type CancelJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1905,7 +2473,7 @@ type CancelJobRequest struct {
 
 func (x *CancelJobRequest) Reset() {
 	*x = CancelJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[20]
+	mi := &file_weir_job_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2485,7 @@ func (x *CancelJobRequest) String() string {
 func (*CancelJobRequest) ProtoMessage() {}
 
 func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[20]
+	mi := &file_weir_job_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2498,7 @@ func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelJobRequest) GetRequestId() string {
@@ -1956,7 +2524,7 @@ type CancelJobResponse struct {
 
 func (x *CancelJobResponse) Reset() {
 	*x = CancelJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[21]
+	mi := &file_weir_job_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2536,7 @@ func (x *CancelJobResponse) String() string {
 func (*CancelJobResponse) ProtoMessage() {}
 
 func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[21]
+	mi := &file_weir_job_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2549,7 @@ func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelJobResponse) GetJobId() string {
@@ -2003,7 +2571,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[22]
+	mi := &file_weir_job_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2583,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[22]
+	mi := &file_weir_job_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2596,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StopJobRequest) GetRequestId() string {
@@ -2061,7 +2629,7 @@ type StopJobResponse struct {
 
 func (x *StopJobResponse) Reset() {
 	*x = StopJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[23]
+	mi := &file_weir_job_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2641,7 @@ func (x *StopJobResponse) String() string {
 func (*StopJobResponse) ProtoMessage() {}
 
 func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[23]
+	mi := &file_weir_job_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2654,7 @@ func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobResponse.ProtoReflect.Descriptor instead.
 func (*StopJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StopJobResponse) GetJobId() string {
@@ -2108,7 +2676,7 @@ type CreateSavepointRequest struct {
 
 func (x *CreateSavepointRequest) Reset() {
 	*x = CreateSavepointRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[24]
+	mi := &file_weir_job_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2688,7 @@ func (x *CreateSavepointRequest) String() string {
 func (*CreateSavepointRequest) ProtoMessage() {}
 
 func (x *CreateSavepointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[24]
+	mi := &file_weir_job_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2701,7 @@ func (x *CreateSavepointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSavepointRequest.ProtoReflect.Descriptor instead.
 func (*CreateSavepointRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CreateSavepointRequest) GetRequestId() string {
@@ -2167,7 +2735,7 @@ type CreateSavepointResponse struct {
 
 func (x *CreateSavepointResponse) Reset() {
 	*x = CreateSavepointResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[25]
+	mi := &file_weir_job_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2747,7 @@ func (x *CreateSavepointResponse) String() string {
 func (*CreateSavepointResponse) ProtoMessage() {}
 
 func (x *CreateSavepointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[25]
+	mi := &file_weir_job_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2760,7 @@ func (x *CreateSavepointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSavepointResponse.ProtoReflect.Descriptor instead.
 func (*CreateSavepointResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CreateSavepointResponse) GetPath() string {
@@ -2218,7 +2786,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[26]
+	mi := &file_weir_job_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2798,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[26]
+	mi := &file_weir_job_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2811,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListCheckpointsRequest) GetJob() string {
@@ -2262,7 +2830,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[27]
+	mi := &file_weir_job_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2842,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[27]
+	mi := &file_weir_job_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2855,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*Checkpoint {
@@ -2310,7 +2878,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[28]
+	mi := &file_weir_job_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2890,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[28]
+	mi := &file_weir_job_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2903,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadLogsRequest) GetJob() string {
@@ -2371,7 +2939,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[29]
+	mi := &file_weir_job_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2383,7 +2951,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[29]
+	mi := &file_weir_job_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2396,7 +2964,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReadLogsResponse) GetTaskmanagerId() string {
@@ -2489,7 +3057,40 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1f\n" +
 	"\voutput_tail\x18\x06 \x01(\tR\n" +
-	"outputTail\"\x9c\x03\n" +
+	"outputTail\"5\n" +
+	"\bTaskWait\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\x12\x15\n" +
+	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\"\xaa\x01\n" +
+	"\rSplitProgress\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
+	"\fwatermark_ms\x18\x02 \x01(\x03H\x00R\vwatermarkMs\x88\x01\x01\x12\x1e\n" +
+	"\bquiet_ms\x18\x03 \x01(\x04H\x01R\aquietMs\x88\x01\x01\x12\x1f\n" +
+	"\vlag_records\x18\x04 \x01(\x03R\n" +
+	"lagRecordsB\x0f\n" +
+	"\r_watermark_msB\v\n" +
+	"\t_quiet_ms\"\x9f\x04\n" +
+	"\fTaskActivity\x12\x14\n" +
+	"\x05doing\x18\x01 \x01(\tR\x05doing\x12\x15\n" +
+	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\x12\x1d\n" +
+	"\n" +
+	"blocked_on\x18\x03 \x01(\tR\tblockedOn\x12\x1d\n" +
+	"\n" +
+	"blocked_ms\x18\x04 \x01(\x04R\tblockedMs\x12+\n" +
+	"\x05waits\x18\x05 \x03(\v2\x15.weir.job.v1.TaskWaitR\x05waits\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x06 \x01(\x04R\n" +
+	"checkpoint\x122\n" +
+	"\x05stage\x18\a \x01(\x0e2\x1c.weir.job.v1.CheckpointStageR\x05stage\x12\x19\n" +
+	"\bstage_ms\x18\b \x01(\x04R\astageMs\x12%\n" +
+	"\x0emissing_inputs\x18\t \x03(\tR\rmissingInputs\x12\x16\n" +
+	"\x06queued\x18\n" +
+	" \x01(\x04R\x06queued\x122\n" +
+	"\x06splits\x18\v \x03(\v2\x1a.weir.job.v1.SplitProgressR\x06splits\x125\n" +
+	"\x14highest_watermark_ms\x18\f \x01(\x03H\x00R\x12highestWatermarkMs\x88\x01\x01\x12&\n" +
+	"\x0fidle_timeout_ms\x18\r \x01(\x04R\ridleTimeoutMs\x12\x1d\n" +
+	"\n" +
+	"event_time\x18\x0e \x01(\bR\teventTimeB\x17\n" +
+	"\x15_highest_watermark_ms\"\xd3\x03\n" +
 	"\x0eTaskStatistics\x12\x16\n" +
 	"\x06vertex\x18\x01 \x01(\tR\x06vertex\x12\x18\n" +
 	"\asubtask\x18\x02 \x01(\rR\asubtask\x12\x1d\n" +
@@ -2506,7 +3107,8 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\vstate_bytes\x18\n" +
 	" \x01(\x04R\n" +
 	"stateBytes\x12!\n" +
-	"\flost_records\x18\v \x01(\x04R\vlostRecordsB\x0f\n" +
+	"\flost_records\x18\v \x01(\x04R\vlostRecords\x125\n" +
+	"\bactivity\x18\f \x01(\v2\x19.weir.job.v1.TaskActivityR\bactivityB\x0f\n" +
 	"\r_watermark_ms\"\xc4\x01\n" +
 	"\x04Task\x12\x16\n" +
 	"\x06vertex\x18\x01 \x01(\tR\x06vertex\x12\x18\n" +
@@ -2589,7 +3191,22 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"free_slots\x18\x02 \x01(\rR\tfreeSlots\x12\x1f\n" +
 	"\vtotal_slots\x18\x03 \x01(\rR\n" +
-	"totalSlots\"C\n" +
+	"totalSlots\"%\n" +
+	"\x11ExplainJobRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"\x80\x01\n" +
+	"\aFinding\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x19\n" +
+	"\bsince_ms\x18\x03 \x01(\x03R\asinceMs\x12\x16\n" +
+	"\x06advice\x18\x04 \x01(\tR\x06advice\x12\x1a\n" +
+	"\bblocking\x18\x05 \x01(\bR\bblocking\"\xcd\x01\n" +
+	"\x12ExplainJobResponse\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12+\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x15.weir.job.v1.JobStateR\x05state\x12\x18\n" +
+	"\asummary\x18\x04 \x01(\tR\asummary\x120\n" +
+	"\bfindings\x18\x05 \x03(\v2\x14.weir.job.v1.FindingR\bfindings\x12\x13\n" +
+	"\x05at_ms\x18\x06 \x01(\x03R\x04atMs\"C\n" +
 	"\x10CancelJobRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
@@ -2647,13 +3264,21 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x12JOB_STATE_FINISHED\x10\x06\x12\x14\n" +
 	"\x10JOB_STATE_FAILED\x10\a\x12\x16\n" +
 	"\x12JOB_STATE_CANCELED\x10\b\x12\x15\n" +
-	"\x11JOB_STATE_STOPPED\x10\t2\xda\x05\n" +
+	"\x11JOB_STATE_STOPPED\x10\t*\xaa\x01\n" +
+	"\x0fCheckpointStage\x12 \n" +
+	"\x1cCHECKPOINT_STAGE_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19CHECKPOINT_STAGE_ALIGNING\x10\x01\x12\x1d\n" +
+	"\x19CHECKPOINT_STAGE_SNAPSHOT\x10\x02\x12\x1c\n" +
+	"\x18CHECKPOINT_STAGE_WRITING\x10\x03\x12\x19\n" +
+	"\x15CHECKPOINT_STAGE_DONE\x10\x042\xa9\x06\n" +
 	"\n" +
 	"JobService\x12[\n" +
 	"\x0eUploadArtifact\x12\".weir.job.v1.UploadArtifactRequest\x1a#.weir.job.v1.UploadArtifactResponse(\x01\x12J\n" +
 	"\tSubmitJob\x12\x1d.weir.job.v1.SubmitJobRequest\x1a\x1e.weir.job.v1.SubmitJobResponse\x12A\n" +
 	"\x06GetJob\x12\x1a.weir.job.v1.GetJobRequest\x1a\x1b.weir.job.v1.GetJobResponse\x12G\n" +
-	"\bListJobs\x12\x1c.weir.job.v1.ListJobsRequest\x1a\x1d.weir.job.v1.ListJobsResponse\x12J\n" +
+	"\bListJobs\x12\x1c.weir.job.v1.ListJobsRequest\x1a\x1d.weir.job.v1.ListJobsResponse\x12M\n" +
+	"\n" +
+	"ExplainJob\x12\x1e.weir.job.v1.ExplainJobRequest\x1a\x1f.weir.job.v1.ExplainJobResponse\x12J\n" +
 	"\tCancelJob\x12\x1d.weir.job.v1.CancelJobRequest\x1a\x1e.weir.job.v1.CancelJobResponse\x12D\n" +
 	"\aStopJob\x12\x1b.weir.job.v1.StopJobRequest\x1a\x1c.weir.job.v1.StopJobResponse\x12\\\n" +
 	"\x0fCreateSavepoint\x12#.weir.job.v1.CreateSavepointRequest\x1a$.weir.job.v1.CreateSavepointResponse\x12\\\n" +
@@ -2672,84 +3297,99 @@ func file_weir_job_v1_job_proto_rawDescGZIP() []byte {
 	return file_weir_job_v1_job_proto_rawDescData
 }
 
-var file_weir_job_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_weir_job_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_weir_job_v1_job_proto_goTypes = []any{
 	(Partitioning)(0),               // 0: weir.job.v1.Partitioning
 	(Guarantee)(0),                  // 1: weir.job.v1.Guarantee
 	(JobState)(0),                   // 2: weir.job.v1.JobState
-	(*Operator)(nil),                // 3: weir.job.v1.Operator
-	(*Vertex)(nil),                  // 4: weir.job.v1.Vertex
-	(*Edge)(nil),                    // 5: weir.job.v1.Edge
-	(*CheckpointConfig)(nil),        // 6: weir.job.v1.CheckpointConfig
-	(*RestartPolicy)(nil),           // 7: weir.job.v1.RestartPolicy
-	(*Graph)(nil),                   // 8: weir.job.v1.Graph
-	(*PlanResult)(nil),              // 9: weir.job.v1.PlanResult
-	(*Failure)(nil),                 // 10: weir.job.v1.Failure
-	(*TaskStatistics)(nil),          // 11: weir.job.v1.TaskStatistics
-	(*Task)(nil),                    // 12: weir.job.v1.Task
-	(*Checkpoint)(nil),              // 13: weir.job.v1.Checkpoint
-	(*Job)(nil),                     // 14: weir.job.v1.Job
-	(*UploadArtifactRequest)(nil),   // 15: weir.job.v1.UploadArtifactRequest
-	(*UploadArtifactResponse)(nil),  // 16: weir.job.v1.UploadArtifactResponse
-	(*SubmitJobRequest)(nil),        // 17: weir.job.v1.SubmitJobRequest
-	(*SubmitJobResponse)(nil),       // 18: weir.job.v1.SubmitJobResponse
-	(*GetJobRequest)(nil),           // 19: weir.job.v1.GetJobRequest
-	(*GetJobResponse)(nil),          // 20: weir.job.v1.GetJobResponse
-	(*ListJobsRequest)(nil),         // 21: weir.job.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),        // 22: weir.job.v1.ListJobsResponse
-	(*CancelJobRequest)(nil),        // 23: weir.job.v1.CancelJobRequest
-	(*CancelJobResponse)(nil),       // 24: weir.job.v1.CancelJobResponse
-	(*StopJobRequest)(nil),          // 25: weir.job.v1.StopJobRequest
-	(*StopJobResponse)(nil),         // 26: weir.job.v1.StopJobResponse
-	(*CreateSavepointRequest)(nil),  // 27: weir.job.v1.CreateSavepointRequest
-	(*CreateSavepointResponse)(nil), // 28: weir.job.v1.CreateSavepointResponse
-	(*ListCheckpointsRequest)(nil),  // 29: weir.job.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil), // 30: weir.job.v1.ListCheckpointsResponse
-	(*ReadLogsRequest)(nil),         // 31: weir.job.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),        // 32: weir.job.v1.ReadLogsResponse
+	(CheckpointStage)(0),            // 3: weir.job.v1.CheckpointStage
+	(*Operator)(nil),                // 4: weir.job.v1.Operator
+	(*Vertex)(nil),                  // 5: weir.job.v1.Vertex
+	(*Edge)(nil),                    // 6: weir.job.v1.Edge
+	(*CheckpointConfig)(nil),        // 7: weir.job.v1.CheckpointConfig
+	(*RestartPolicy)(nil),           // 8: weir.job.v1.RestartPolicy
+	(*Graph)(nil),                   // 9: weir.job.v1.Graph
+	(*PlanResult)(nil),              // 10: weir.job.v1.PlanResult
+	(*Failure)(nil),                 // 11: weir.job.v1.Failure
+	(*TaskWait)(nil),                // 12: weir.job.v1.TaskWait
+	(*SplitProgress)(nil),           // 13: weir.job.v1.SplitProgress
+	(*TaskActivity)(nil),            // 14: weir.job.v1.TaskActivity
+	(*TaskStatistics)(nil),          // 15: weir.job.v1.TaskStatistics
+	(*Task)(nil),                    // 16: weir.job.v1.Task
+	(*Checkpoint)(nil),              // 17: weir.job.v1.Checkpoint
+	(*Job)(nil),                     // 18: weir.job.v1.Job
+	(*UploadArtifactRequest)(nil),   // 19: weir.job.v1.UploadArtifactRequest
+	(*UploadArtifactResponse)(nil),  // 20: weir.job.v1.UploadArtifactResponse
+	(*SubmitJobRequest)(nil),        // 21: weir.job.v1.SubmitJobRequest
+	(*SubmitJobResponse)(nil),       // 22: weir.job.v1.SubmitJobResponse
+	(*GetJobRequest)(nil),           // 23: weir.job.v1.GetJobRequest
+	(*GetJobResponse)(nil),          // 24: weir.job.v1.GetJobResponse
+	(*ListJobsRequest)(nil),         // 25: weir.job.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),        // 26: weir.job.v1.ListJobsResponse
+	(*ExplainJobRequest)(nil),       // 27: weir.job.v1.ExplainJobRequest
+	(*Finding)(nil),                 // 28: weir.job.v1.Finding
+	(*ExplainJobResponse)(nil),      // 29: weir.job.v1.ExplainJobResponse
+	(*CancelJobRequest)(nil),        // 30: weir.job.v1.CancelJobRequest
+	(*CancelJobResponse)(nil),       // 31: weir.job.v1.CancelJobResponse
+	(*StopJobRequest)(nil),          // 32: weir.job.v1.StopJobRequest
+	(*StopJobResponse)(nil),         // 33: weir.job.v1.StopJobResponse
+	(*CreateSavepointRequest)(nil),  // 34: weir.job.v1.CreateSavepointRequest
+	(*CreateSavepointResponse)(nil), // 35: weir.job.v1.CreateSavepointResponse
+	(*ListCheckpointsRequest)(nil),  // 36: weir.job.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil), // 37: weir.job.v1.ListCheckpointsResponse
+	(*ReadLogsRequest)(nil),         // 38: weir.job.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),        // 39: weir.job.v1.ReadLogsResponse
 }
 var file_weir_job_v1_job_proto_depIdxs = []int32{
 	1,  // 0: weir.job.v1.Operator.guarantee:type_name -> weir.job.v1.Guarantee
-	3,  // 1: weir.job.v1.Vertex.operators:type_name -> weir.job.v1.Operator
+	4,  // 1: weir.job.v1.Vertex.operators:type_name -> weir.job.v1.Operator
 	0,  // 2: weir.job.v1.Edge.partitioning:type_name -> weir.job.v1.Partitioning
-	4,  // 3: weir.job.v1.Graph.vertices:type_name -> weir.job.v1.Vertex
-	5,  // 4: weir.job.v1.Graph.edges:type_name -> weir.job.v1.Edge
-	6,  // 5: weir.job.v1.Graph.checkpoints:type_name -> weir.job.v1.CheckpointConfig
-	7,  // 6: weir.job.v1.Graph.restarts:type_name -> weir.job.v1.RestartPolicy
-	8,  // 7: weir.job.v1.PlanResult.graph:type_name -> weir.job.v1.Graph
-	11, // 8: weir.job.v1.Task.statistics:type_name -> weir.job.v1.TaskStatistics
-	2,  // 9: weir.job.v1.Job.state:type_name -> weir.job.v1.JobState
-	8,  // 10: weir.job.v1.Job.graph:type_name -> weir.job.v1.Graph
-	12, // 11: weir.job.v1.Job.tasks:type_name -> weir.job.v1.Task
-	13, // 12: weir.job.v1.Job.last_checkpoint:type_name -> weir.job.v1.Checkpoint
-	10, // 13: weir.job.v1.Job.failures:type_name -> weir.job.v1.Failure
-	14, // 14: weir.job.v1.GetJobResponse.job:type_name -> weir.job.v1.Job
-	14, // 15: weir.job.v1.ListJobsResponse.jobs:type_name -> weir.job.v1.Job
-	13, // 16: weir.job.v1.ListCheckpointsResponse.checkpoints:type_name -> weir.job.v1.Checkpoint
-	15, // 17: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
-	17, // 18: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
-	19, // 19: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
-	21, // 20: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
-	23, // 21: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
-	25, // 22: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
-	27, // 23: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
-	29, // 24: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
-	31, // 25: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
-	16, // 26: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
-	18, // 27: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
-	20, // 28: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
-	22, // 29: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
-	24, // 30: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
-	26, // 31: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
-	28, // 32: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
-	30, // 33: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
-	32, // 34: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
-	26, // [26:35] is the sub-list for method output_type
-	17, // [17:26] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	5,  // 3: weir.job.v1.Graph.vertices:type_name -> weir.job.v1.Vertex
+	6,  // 4: weir.job.v1.Graph.edges:type_name -> weir.job.v1.Edge
+	7,  // 5: weir.job.v1.Graph.checkpoints:type_name -> weir.job.v1.CheckpointConfig
+	8,  // 6: weir.job.v1.Graph.restarts:type_name -> weir.job.v1.RestartPolicy
+	9,  // 7: weir.job.v1.PlanResult.graph:type_name -> weir.job.v1.Graph
+	12, // 8: weir.job.v1.TaskActivity.waits:type_name -> weir.job.v1.TaskWait
+	3,  // 9: weir.job.v1.TaskActivity.stage:type_name -> weir.job.v1.CheckpointStage
+	13, // 10: weir.job.v1.TaskActivity.splits:type_name -> weir.job.v1.SplitProgress
+	14, // 11: weir.job.v1.TaskStatistics.activity:type_name -> weir.job.v1.TaskActivity
+	15, // 12: weir.job.v1.Task.statistics:type_name -> weir.job.v1.TaskStatistics
+	2,  // 13: weir.job.v1.Job.state:type_name -> weir.job.v1.JobState
+	9,  // 14: weir.job.v1.Job.graph:type_name -> weir.job.v1.Graph
+	16, // 15: weir.job.v1.Job.tasks:type_name -> weir.job.v1.Task
+	17, // 16: weir.job.v1.Job.last_checkpoint:type_name -> weir.job.v1.Checkpoint
+	11, // 17: weir.job.v1.Job.failures:type_name -> weir.job.v1.Failure
+	18, // 18: weir.job.v1.GetJobResponse.job:type_name -> weir.job.v1.Job
+	18, // 19: weir.job.v1.ListJobsResponse.jobs:type_name -> weir.job.v1.Job
+	2,  // 20: weir.job.v1.ExplainJobResponse.state:type_name -> weir.job.v1.JobState
+	28, // 21: weir.job.v1.ExplainJobResponse.findings:type_name -> weir.job.v1.Finding
+	17, // 22: weir.job.v1.ListCheckpointsResponse.checkpoints:type_name -> weir.job.v1.Checkpoint
+	19, // 23: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
+	21, // 24: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
+	23, // 25: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
+	25, // 26: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
+	27, // 27: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
+	30, // 28: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
+	32, // 29: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
+	34, // 30: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
+	36, // 31: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
+	38, // 32: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
+	20, // 33: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
+	22, // 34: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
+	24, // 35: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
+	26, // 36: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
+	29, // 37: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
+	31, // 38: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
+	33, // 39: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
+	35, // 40: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
+	37, // 41: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
+	39, // 42: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
+	33, // [33:43] is the sub-list for method output_type
+	23, // [23:33] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_weir_job_v1_job_proto_init() }
@@ -2757,14 +3397,16 @@ func file_weir_job_v1_job_proto_init() {
 	if File_weir_job_v1_job_proto != nil {
 		return
 	}
-	file_weir_job_v1_job_proto_msgTypes[8].OneofWrappers = []any{}
+	file_weir_job_v1_job_proto_msgTypes[9].OneofWrappers = []any{}
+	file_weir_job_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
+	file_weir_job_v1_job_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_job_v1_job_proto_rawDesc), len(file_weir_job_v1_job_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   30,
+			NumEnums:      4,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
