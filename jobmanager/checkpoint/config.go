@@ -66,6 +66,8 @@ type Config struct {
 	// committed it. Workers are told of it again in any case, since the former leader may not have got to it.
 	Completed   uint64
 	Uncommitted bool
+	// Stopping: the former leader may have sent the barrier of a stop, which is asked for again.
+	Stopping bool
 	// History holds the retained checkpoints of an adopted attempt, oldest first: what they refer to is protected.
 	History []*snapshotv1.CheckpointMetadata
 

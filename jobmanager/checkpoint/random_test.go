@@ -31,17 +31,20 @@ type model struct {
 	completed []uint64
 	committed map[uint64]checkpoint.Propose
 	live      map[string]bool // files of completed checkpoints
+	metadata  map[uint64]*snapshotv1.CheckpointMetadata
+	taken     bool // over from a former leader, and no checkpoint completed since
 
-	acked    map[string]uint64 // commits, by worker
-	paused   bool              // sources stand behind a stop's barrier
-	stopping string            // request id
-	pending  map[string]bool   // savepoint requests without answer
-	pinned   map[uint64]bool
-	since    uint64 // one more than the newest snapshot after which something changed
-	ended    map[string]bool
-	closing  bool // the job's last checkpoint is completed
-	over     bool // the attempt has ended
-	requests int
+	acked     map[string]uint64 // commits, by worker
+	paused    bool              // sources stand behind a stop's barrier
+	stopping  string            // request id
+	exporting bool              // the stop asks for a savepoint
+	pending   map[string]bool   // savepoint requests without answer
+	pinned    map[uint64]bool
+	since     uint64 // one more than the newest snapshot after which something changed
+	ended     map[string]bool
+	closing   bool // the job's last checkpoint is completed
+	over      bool // the attempt has ended
+	requests  int
 }
 
 func newModel(t *rapid.T) *model {
@@ -56,7 +59,7 @@ func newModel(t *rapid.T) *model {
 	cfg.Limit = cfg.FirstID + uint64(rapid.IntRange(0, 5).Draw(t, "reserved"))
 	m := &model{
 		t: t, cfg: cfg, now: epoch, first: cfg.FirstID, limit: cfg.Limit, lastID: cfg.Restored, aborted: map[uint64]bool{},
-		committed: map[uint64]checkpoint.Propose{}, live: map[string]bool{}, acked: map[string]uint64{},
+		committed: map[uint64]checkpoint.Propose{}, live: map[string]bool{}, metadata: map[uint64]*snapshotv1.CheckpointMetadata{}, acked: map[string]uint64{},
 		pending: map[string]bool{}, pinned: map[uint64]bool{}, ended: map[string]bool{},
 	}
 	c, effects := checkpoint.New(cfg, m.now)
@@ -104,7 +107,7 @@ func (m *model) check(effects []checkpoint.Effect) {
 			require.Equal(t, m.cfg.Full && len(m.completed) == 0, e.Full)
 			require.Equal(t, m.stopping != "", e.Stop)
 			require.False(t, m.paused && !e.Stop, "triggered while the sources are paused")
-			reason := m.stopping != "" || len(m.pending) > 0 || m.changed() && m.cfg.Periodic || len(m.ended) == 2
+			reason := m.stopping != "" || len(m.pending) > 0 || (m.changed() || m.taken) && m.cfg.Periodic || len(m.ended) == 2
 			require.True(t, reason, "triggered although idle")
 			m.lastID, m.inFlight = e.Checkpoint, e.Checkpoint
 			m.acks, m.written, m.proposed = map[string]bool{}, false, nil
@@ -122,7 +125,7 @@ func (m *model) check(effects []checkpoint.Effect) {
 			require.Len(t, m.acks, len(m.cfg.Tasks), "not all tasks have acknowledged")
 			require.Len(t, e.Metadata.GetTasks(), len(m.cfg.Tasks))
 			require.False(t, m.written)
-			m.written = true
+			m.written, m.metadata[e.Checkpoint] = true, e.Metadata
 		case checkpoint.Propose:
 			require.False(t, m.over, "proposed after the end")
 			require.Equal(t, m.inFlight, e.Completed.GetId())
@@ -219,6 +222,7 @@ func (m *model) decide(outcome checkpoint.Outcome) {
 	id := p.Completed.GetId()
 	switch outcome {
 	case checkpoint.Committed:
+		m.taken = false
 		m.completed = append(m.completed, id)
 		m.committed[id] = p
 		m.closing = m.closing || p.Target != goesOn
@@ -234,6 +238,45 @@ func (m *model) decide(outcome checkpoint.Outcome) {
 		m.proposed = nil
 	}
 	m.send(checkpoint.Decided{Checkpoint: id, Outcome: outcome, Reason: "because"})
+}
+
+// newLeader lets another coordinator go on with the attempt, of which it knows what the log and the workers tell.
+func (m *model) newLeader() {
+	t := m.t
+	if m.proposed != nil && rapid.Bool().Draw(t, "in the log") {
+		m.decide(checkpoint.Committed)
+		if m.closing {
+			return
+		}
+	}
+	for id := m.inFlight; id > 0; id = 0 {
+		m.aborted[id] = true // with all others below the new ids
+	}
+	m.inFlight, m.proposed, m.written = 0, nil, false
+	m.pending, m.pinned = map[string]bool{}, map[uint64]bool{} // who asked for them asks again; the driver unpins
+	settled := len(m.completed) > 0 && m.ackedEverywhere(m.last()) && rapid.Bool().Draw(t, "settled")
+	m.acked, m.taken = map[string]uint64{}, true
+	if m.reserveAsked && rapid.Bool().Draw(t, "reserved") {
+		m.limit += 4
+	}
+	m.reserveAsked = false
+	cfg := m.cfg
+	cfg.Adopted, cfg.FirstID, cfg.Limit = true, m.limit, m.limit
+	cfg.Full, cfg.Initial = cfg.Full && len(m.completed) == 0, cfg.Initial && len(m.completed) == 0
+	cfg.Completed, cfg.Uncommitted = m.last(), !settled
+	for _, id := range m.completed[max(0, len(m.completed)-cfg.Retained):] {
+		cfg.History = append(cfg.History, m.metadata[id])
+	}
+	cfg.Stopping = m.stopping != ""
+	c, effects := checkpoint.New(cfg, m.now)
+	m.c = c
+	if m.paused = m.stopping != ""; m.paused { // else the driver resumes them
+		effects = append(effects, c.Handle(m.now, checkpoint.RequestStop{RequestID: m.stopping, Savepoint: m.exporting})...)
+	}
+	for w := range m.ended {
+		effects = append(effects, c.Handle(m.now, checkpoint.InputEnded{Worker: w})...)
+	}
+	m.check(effects)
 }
 
 func (m *model) step() {
@@ -282,10 +325,11 @@ func (m *model) step() {
 		},
 		"stop": func() {
 			id := m.request()
+			savepoint := rapid.Bool().Draw(t, "savepoint")
 			if m.stopping == "" && !m.over && !m.closing {
-				m.stopping = id
+				m.stopping, m.exporting = id, savepoint
 			}
-			m.send(checkpoint.RequestStop{RequestID: id, Savepoint: rapid.Bool().Draw(t, "savepoint")})
+			m.send(checkpoint.RequestStop{RequestID: id, Savepoint: savepoint})
 		},
 		"cancel stop": func() {
 			tooLate := m.closing || m.over || m.proposed != nil && m.proposed.Target == stopped
@@ -300,6 +344,11 @@ func (m *model) step() {
 				m.first = m.limit + uint64(rapid.IntRange(0, 3).Draw(t, "gap"))
 				m.limit = m.first + 4
 				m.send(checkpoint.IDsReserved{First: m.first, Limit: m.limit})
+			}
+		},
+		"new leader": func() {
+			if rapid.IntRange(0, 2).Draw(t, "really") == 0 && !m.over && !m.closing {
+				m.newLeader()
 			}
 		},
 		"time":   func() { m.pass(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond) },

@@ -37,8 +37,7 @@ func (j *job) beginCheckpoints() {
 	}
 	if a := j.att.adopted; a != nil {
 		j.clearFormer()
-		cfg.Adopted = true
-		cfg.History = a.retained
+		cfg.Adopted, cfg.History, cfg.Stopping = true, a.retained, j.rec.GetStopRequestId() != ""
 		if last := lastOfAttempt(j.rec); last != nil {
 			cfg.Completed, cfg.Uncommitted = last.GetId(), !last.GetSettled()
 		}
