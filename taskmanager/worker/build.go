@@ -149,6 +149,7 @@ func (b *builder) task(k taskKey) error {
 			}
 		}
 		cfg.Readers = append(cfg.Readers, readers[c.edge.ID])
+		cfg.Inputs = append(cfg.Inputs, fmt.Sprintf("%s[%d]", c.from.vertex, c.from.subtask))
 	}
 	r.task = task.New(cfg)
 	b.d.runners = append(b.d.runners, r)
@@ -180,6 +181,7 @@ func (b *builder) outputs(v graph.Vertex, k taskKey, r *runner, counter *task.Co
 		for c := first; c <= last; c++ {
 			s := b.sender(e, k, taskKey{e.ToVertex, c}, r)
 			o.Senders = append(o.Senders, s)
+			o.Names = append(o.Names, fmt.Sprintf("%s[%d]", e.ToVertex, c))
 			wc.Channels = append(wc.Channels, counter.Channel(s))
 		}
 		o.Writer = edge.NewWriter(wc)

@@ -144,17 +144,24 @@ func (w *Worker) forEach(ctx context.Context, d *deployment, fn func(context.Con
 			return err
 		})
 	}
-	return wait(ctx, &g) == nil
+	return w.wait(ctx, &g) == nil
 }
 
-// wait waits for a group, but no longer than a canceled worker may take.
-func wait(ctx context.Context, g *errgroup.Group) error {
+// wait waits for a group, but no longer than a canceled worker may take. Meanwhile it tells what the tasks are at, since nobody else
+// does before they run.
+func (w *Worker) wait(ctx context.Context, g *errgroup.Group) error {
 	done := make(chan error, 1)
 	go func() { done <- g.Wait() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
+	tell := time.NewTicker(statisticsEvery)
+	defer tell.Stop()
+	for ctx.Err() == nil {
+		select {
+		case err := <-done:
+			return err
+		case <-tell.C:
+			w.report.statistics(w.deployment.statistics())
+		case <-ctx.Done():
+		}
 	}
 	patience := time.NewTimer(cancelDeadline)
 	defer patience.Stop()
@@ -204,5 +211,5 @@ func (w *Worker) connect(ctx context.Context, s *workerv1.Start) bool {
 			return err
 		})
 	}
-	return wait(ctx, &g) == nil
+	return w.wait(ctx, &g) == nil
 }

@@ -111,6 +111,17 @@ func (a *Aligner) End(ch int) Effect {
 	return Effect{}
 }
 
+// Missing returns the channels that have neither delivered the barrier being aligned nor ended.
+func (a *Aligner) Missing() []int {
+	var missing []int
+	for ch := range a.delivered {
+		if a.active && !a.delivered[ch] && !a.ended[ch] {
+			missing = append(missing, ch)
+		}
+	}
+	return missing
+}
+
 // Aligning returns the checkpoint being aligned.
 func (a *Aligner) Aligning() (checkpoint uint64, ok bool) {
 	return a.current.Checkpoint, a.active

@@ -61,6 +61,17 @@ func (in *Inbox) UnblockAll() {
 	in.mu.Unlock()
 }
 
+// Queued returns the number of elements that wait to be polled.
+func (in *Inbox) Queued() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	n := 0
+	for i := range in.queues {
+		n += in.queues[i].len()
+	}
+	return n
+}
+
 // Close discards what is there and what still comes, so that no producer waits for a consumer that has ended.
 func (in *Inbox) Close() {
 	in.mu.Lock()

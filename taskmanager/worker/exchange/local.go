@@ -21,6 +21,7 @@ type Local struct {
 	freed   chan struct{}
 	closed  chan struct{}
 	once    sync.Once
+	blocked
 
 	mu     sync.Mutex
 	window window
@@ -45,9 +46,11 @@ func (l *Local) Send(b operator.Batch) error {
 		if l.window.fits(size) {
 			l.window.send(size, time.Now())
 			l.mu.Unlock()
+			l.end()
 			break
 		}
 		l.mu.Unlock()
+		l.begin()
 		select {
 		case <-l.freed:
 		case <-l.closed:

@@ -36,6 +36,7 @@ type Remote struct {
 	closed chan struct{}
 	// gone is closed when the consumer ended the channel in an orderly way; what is sent afterwards is of no use to anybody.
 	gone chan struct{}
+	blocked
 
 	mu       sync.Mutex
 	window   window
@@ -93,9 +94,11 @@ func (r *Remote) await(size int) error {
 		if r.window.fits(size) {
 			r.window.send(size, time.Now())
 			r.mu.Unlock()
+			r.end()
 			return nil
 		}
 		r.mu.Unlock()
+		r.begin()
 		select {
 		case <-r.freed:
 		case <-r.gone:

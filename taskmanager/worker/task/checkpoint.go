@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/operator"
@@ -29,6 +30,10 @@ func (t *Task) apply(ctx context.Context, ch int, e barrier.Effect) error {
 	if e.Block {
 		t.cfg.Inbox.Block(ch)
 	}
+	if e.Block {
+		n, _ := t.aligner.Aligning()
+		t.activity.reached(n, jobv1.CheckpointStage_CHECKPOINT_STAGE_ALIGNING, t.inputNames(t.aligner.Missing()))
+	}
 	if e.Snapshot {
 		return t.snapshot(ctx, e.Barrier, t.cfg.Clock.Now().Sub(t.alignedSince))
 	}
@@ -50,6 +55,7 @@ func (t *Task) snapshot(ctx context.Context, b barrier.Barrier, alignment time.D
 	if err := t.flush(); err != nil {
 		return err
 	}
+	t.activity.reached(b.Checkpoint, jobv1.CheckpointStage_CHECKPOINT_STAGE_SNAPSHOT, nil)
 	began := time.Now()
 	p := &pending{
 		barrier: b, finishes: make([]operator.Finish, len(t.links)), watermarks: make([]int64, len(t.links)),
@@ -57,6 +63,7 @@ func (t *Task) snapshot(ctx context.Context, b barrier.Barrier, alignment time.D
 	}
 	for i := range t.links {
 		t.current = i
+		t.activity.is(snapshotting, i)
 		finish, err := t.links[i].Instance.Snapshot(ctx, operator.Barrier{Checkpoint: b.Checkpoint, Full: b.Full})
 		if err != nil {
 			return t.errorf("take a snapshot", err)
@@ -64,6 +71,7 @@ func (t *Task) snapshot(ctx context.Context, b barrier.Barrier, alignment time.D
 		p.finishes[i], p.watermarks[i] = finish, t.links[i].delivered
 	}
 	t.current = -1
+	t.activity.is(processing, -1)
 	for _, o := range t.outputs {
 		for _, s := range o.Senders {
 			if err := s.Barrier(b); err != nil {
@@ -72,6 +80,7 @@ func (t *Task) snapshot(ctx context.Context, b barrier.Barrier, alignment time.D
 		}
 	}
 	p.sync = time.Since(began)
+	t.activity.reached(b.Checkpoint, jobv1.CheckpointStage_CHECKPOINT_STAGE_WRITING, nil)
 	t.lastSnapshot, t.changed = b.Checkpoint, false
 	before, done := t.lastAsync, make(chan struct{})
 	t.lastAsync = done
@@ -101,6 +110,7 @@ func (t *Task) store(p *pending) {
 		cancel()
 	}()
 	n := p.barrier.Checkpoint
+	defer t.activity.reached(n, jobv1.CheckpointStage_CHECKPOINT_STAGE_DONE, nil)
 	s := &snapshotv1.TaskSnapshot{
 		Vertex: t.cfg.Vertex, Subtask: uint32(t.cfg.Subtask), Parallelism: uint32(t.cfg.Parallelism),
 	}

@@ -92,6 +92,7 @@ func (t *Task) loop(ctx context.Context) error {
 	timer := time.NewTimer(longestWait)
 	defer timer.Stop()
 	for {
+		t.activity.is(processing, -1)
 		if err := t.mail.drain(ctx); err != nil {
 			return err
 		}
@@ -134,6 +135,11 @@ func (t *Task) loop(ctx context.Context) error {
 			}
 		}
 		timer.Reset(t.waitTime(now))
+		idle := waitsForInput
+		if t.paused {
+			idle = paused
+		}
+		t.activity.is(idle, -1)
 		t.wait(ctx, timer)
 	}
 }

@@ -49,6 +49,7 @@ func (t *Task) Statistics() *jobv1.TaskStatistics {
 		s.LostRecords += stats.Lost.Load()
 		s.StateBytes += uint64(max(stats.StateBytes.Load(), 0))
 	}
+	s.Activity = t.describeActivity()
 	return s
 }
 

@@ -35,6 +35,8 @@ type Output struct {
 	From    int
 	Writer  operator.Writer
 	Senders []exchange.Sender
+	// Names are the tasks that the senders lead to, for people; they may be left out.
+	Names []string
 }
 
 // Reporter takes what a task tells about itself. Its methods are called from any goroutine and do not block for long.
@@ -59,6 +61,8 @@ type Config struct {
 	// Inbox and Readers, one for each of its channels, are the input; nil for a source.
 	Inbox   *exchange.Inbox
 	Readers []operator.Reader
+	// Inputs are the tasks behind the inbox's channels, for people; they may be left out.
+	Inputs  []string
 	Outputs []Output
 	// Sent counts what goes to the outputs' channels.
 	Sent *Counter
@@ -86,7 +90,8 @@ type Task struct {
 	stopped  bool // canceled is closed
 	finished bool // finish is closed
 
-	stats counters
+	stats    counters
+	activity activity
 
 	// The rest belongs to the task's goroutine.
 	source  operator.SourceInstance
@@ -216,6 +221,7 @@ func (t *Task) Open(ctx context.Context, settleOnly bool) error {
 				continue
 			}
 			t.current = i
+			t.activity.is(opening, i)
 			t.links[i].opened = true
 			if err := t.links[i].Instance.Open(ctx, t.links[i].Runtime); err != nil {
 				return t.errorf("open", err)
@@ -223,11 +229,13 @@ func (t *Task) Open(ctx context.Context, settleOnly bool) error {
 		}
 		for _, c := range t.committers {
 			t.current = c.link
+			t.activity.is(recovering, c.link)
 			if err := c.RecoverCommit(ctx, t.links[c.link].Committables); err != nil {
 				return t.errorf("commit the restored transactions", err)
 			}
 		}
 		t.current = -1
+		t.activity.is(waitsForInput, -1)
 		return nil
 	})
 	return err
@@ -238,11 +246,13 @@ func (t *Task) Fence(ctx context.Context, scope func(uid string) operator.Scope)
 	return t.protect(func() error {
 		for _, c := range t.committers {
 			t.current = c.link
+			t.activity.is(fencing, c.link)
 			if err := c.RecoverAbort(ctx, scope(t.links[c.link].uid)); err != nil {
 				return t.errorf("fence former attempts", err)
 			}
 		}
 		t.current = -1
+		t.activity.is(waitsForInput, -1)
 		return nil
 	})
 }
