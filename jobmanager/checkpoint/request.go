@@ -52,7 +52,7 @@ func (c *Coordinator) requestStop(now time.Time, ev RequestStop) {
 		c.emit(StopFailed{RequestID: ev.RequestID, Reason: "the job is already ending"})
 		return
 	}
-	c.stop = &stop{requestID: ev.RequestID, savepoint: ev.Savepoint, }
+	c.stop = &stop{requestID: ev.RequestID, savepoint: ev.Savepoint, paused: c.cfg.Stopping}
 	c.cfg.Stopping = false
 	c.interrupt(now, "a stop was requested")
 }
