@@ -17,6 +17,10 @@ const (
 	ClassStorage
 )
 
+// ErrRefused is wrapped by errors that tell that another system refuses us: login, rights, certificate. Repeating the request at once is
+// pointless, so whoever repeats in place gives up; a later restart may find it mended.
+var ErrRefused = errors.New("refused")
+
 type classified struct {
 	class Class
 	err   error

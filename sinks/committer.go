@@ -194,7 +194,8 @@ func retry(ctx context.Context, limit time.Duration, do func(context.Context) er
 	defer cancel()
 	for pause := retryFirst; ; pause = min(2*pause, retryMax) {
 		err := do(ctx)
-		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnknown) || operator.ClassOf(err) != operator.ClassRestart {
+		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnknown) || errors.Is(err, operator.ErrRefused) ||
+			operator.ClassOf(err) != operator.ClassRestart {
 			return err
 		}
 		timer := time.NewTimer(pause)

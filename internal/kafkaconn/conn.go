@@ -2,10 +2,11 @@ package kafkaconn
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -28,8 +29,8 @@ func SplitList(list string) []string {
 
 const pause = 100 * time.Millisecond
 
-// Reach waits until one of the client's seed brokers answers, at most for limit. A refused login or certificate is fatal; a broker
-// that does not answer is not, since it may come back.
+// Reach waits until one of the client's seed brokers answers, at most for limit. A refused login or certificate ends it at once; a
+// broker that does not answer does not, since it may come back.
 func Reach(ctx context.Context, cl *kgo.Client, addresses []string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -40,11 +41,12 @@ func Reach(ctx context.Context, cl *kgo.Client, addresses []string, limit time.D
 			if err == nil {
 				return nil
 			}
-			if fatal := Refused(err); fatal != nil {
-				return fmt.Errorf("connect to Kafka at %s: %w", strings.Join(addresses, ","), fatal)
+			if refused := Refused(err, Access{}); refused != nil {
+				return fmt.Errorf("connect to Kafka at %s: %w", strings.Join(addresses, ","), refused)
 			}
-			if last == nil || ctx.Err() == nil {
-				last = err
+			var timed interface{ Timeout() bool }
+			if last == nil || !errors.As(err, &timed) || !timed.Timeout() {
+				last = err // a wait that was cut off says less than what came before
 			}
 		}
 		if !sleep(ctx, pause) {
@@ -52,27 +54,6 @@ func Reach(ctx context.Context, cl *kgo.Client, addresses []string, limit time.D
 				strings.Join(addresses, ","), limit, last)
 		}
 	}
-}
-
-// Refused returns a fatal error that names the cause when err says that the cluster refuses us whatever we repeat: login, rights or
-// certificate. Otherwise it returns nil.
-func Refused(err error) error {
-	var cert *tls.CertificateVerificationError
-	switch {
-	case errors.As(err, &cert):
-		return operator.Fatal(fmt.Errorf("the broker's certificate is not accepted: %w", err))
-	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
-		return operator.Fatal(fmt.Errorf("authentication failed; check user, password and mechanism: %w", err))
-	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		return operator.Fatal(fmt.Errorf("no right on the topic: %w", err))
-	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
-		return operator.Fatal(fmt.Errorf("no right on the transactional id (Write and Describe are needed): %w", err))
-	case errors.Is(err, kerr.GroupAuthorizationFailed):
-		return operator.Fatal(fmt.Errorf("no right on the consumer group: %w", err))
-	case errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return operator.Fatal(fmt.Errorf("no right on the cluster: %w", err))
-	}
-	return nil
 }
 
 // TopicID is the id a topic keeps from its creation to its deletion.
@@ -86,6 +67,19 @@ type Topic struct {
 	Name       string
 	ID         TopicID
 	Partitions int
+
+	leaders    []int32 // each once
+	operations int32   // that the user may carry out, a bit each; zero or less when the broker does not tell
+}
+
+func topicOf(t kmsg.MetadataResponseTopic) Topic {
+	out := Topic{Name: *t.Topic, ID: t.TopicID, Partitions: len(t.Partitions), operations: t.AuthorizedOperations}
+	for _, p := range t.Partitions {
+		if p.Leader >= 0 && !slices.Contains(out.leaders, p.Leader) {
+			out.leaders = append(out.leaders, p.Leader)
+		}
+	}
+	return out
 }
 
 // ErrNoTopic tells that a topic does not exist.
@@ -93,7 +87,13 @@ var ErrNoTopic = errors.New("topic does not exist")
 
 // Topics asks for topics by name. Each name has an entry in the answer: a topic, or an error such as ErrNoTopic.
 func Topics(ctx context.Context, cl *kgo.Client, names ...string) (map[string]Topic, map[string]error, error) {
+	return askTopics(ctx, cl, false, names)
+}
+
+// askTopics asks for topics and, for the price of a few look-ups at the broker, for what the user may do with them.
+func askTopics(ctx context.Context, cl *kgo.Client, rights bool, names []string) (map[string]Topic, map[string]error, error) {
 	req := kmsg.NewPtrMetadataRequest()
+	req.IncludeTopicAuthorizedOperations = rights
 	for _, name := range names {
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = kmsg.StringPtr(name)
@@ -101,10 +101,7 @@ func Topics(ctx context.Context, cl *kgo.Client, names ...string) (map[string]To
 	}
 	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
-		if fatal := Refused(err); fatal != nil {
-			err = fatal
-		}
-		return nil, nil, fmt.Errorf("ask for the topics %s: %w", strings.Join(names, ", "), err)
+		return nil, nil, fmt.Errorf("ask for the topics %s: %w", strings.Join(names, ", "), OrRefused(err, Access{}))
 	}
 	found, missing := map[string]Topic{}, map[string]error{}
 	for _, t := range resp.Topics {
@@ -113,14 +110,11 @@ func Topics(ctx context.Context, cl *kgo.Client, names ...string) (map[string]To
 		}
 		switch err := kerr.ErrorForCode(t.ErrorCode); {
 		case err == nil:
-			found[*t.Topic] = Topic{Name: *t.Topic, ID: t.TopicID, Partitions: len(t.Partitions)}
+			found[*t.Topic] = topicOf(t)
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
 			missing[*t.Topic] = fmt.Errorf("%s: %w", *t.Topic, ErrNoTopic)
 		default:
-			if fatal := Refused(err); fatal != nil {
-				err = fatal
-			}
-			missing[*t.Topic] = fmt.Errorf("topic %s: %w", *t.Topic, err)
+			missing[*t.Topic] = fmt.Errorf("topic %s: %w", *t.Topic, OrRefused(err, Access{Operation: "Describe", Topic: *t.Topic}))
 		}
 	}
 	for _, name := range names {
@@ -134,24 +128,47 @@ func Topics(ctx context.Context, cl *kgo.Client, names ...string) (map[string]To
 // topicPatience is how long a topic may be unknown before it counts as missing: a broker that just started learns its topics late.
 const topicPatience = 3 * time.Second
 
-// FindTopics asks for topics until all are found. One that stays missing is a fatal error, since no restart brings it.
-func FindTopics(ctx context.Context, cl *kgo.Client, limit time.Duration, names ...string) (map[string]Topic, error) {
+// Right is an operation on a topic, by its number in Kafka's protocol.
+type Right uint8
+
+// The rights that sources and sinks need.
+const (
+	Read  Right = 3
+	Write Right = 4
+)
+
+// String names the operation as Kafka's tools do.
+func (r Right) String() string {
+	if r == Read {
+		return "Read"
+	}
+	return "Write"
+}
+
+// FindTopics asks for topics until all are found, and checks that the user has the right on each. One that stays missing is a fatal
+// error, since no restart brings it.
+func FindTopics(ctx context.Context, cl *kgo.Client, limit time.Duration, right Right, names ...string) (map[string]Topic, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	begin := time.Now()
 	for {
-		found, missing, err := Topics(ctx, cl, names...)
+		found, missing, err := askTopics(ctx, cl, true, names)
 		if err != nil {
 			return nil, err
 		}
+		for name, t := range found {
+			if t.operations > 0 && t.operations&(1<<right) == 0 {
+				return nil, Refused(kerr.TopicAuthorizationFailed, Access{Operation: right.String(), Topic: name})
+			}
+		}
 		if len(missing) == 0 {
-			return found, nil
+			return found, meetLeaders(ctx, cl, found)
 		}
 		for _, name := range names {
 			err := missing[name]
 			switch {
 			case err == nil:
-			case operator.ClassOf(err) != operator.ClassRestart:
+			case errors.Is(err, operator.ErrRefused):
 				return nil, err
 			case errors.Is(err, ErrNoTopic) && time.Since(begin) > min(topicPatience, limit/2):
 				return nil, operator.Fatal(fmt.Errorf("topic %q does not exist on the cluster; create it or correct the name: %w", name, err))
@@ -164,6 +181,45 @@ func FindTopics(ctx context.Context, cl *kgo.Client, limit time.Duration, names 
 		}
 	}
 }
+
+// meetLeaders returns a refusal of any broker that leads a partition of the topics: a client goes on without a word where one broker of
+// several has an expired certificate. Brokers that do not answer are left to the client, since they may come back.
+func meetLeaders(ctx context.Context, cl *kgo.Client, topics map[string]Topic) error {
+	leaders := map[int32]bool{}
+	for _, t := range topics {
+		for _, id := range t.leaders {
+			leaders[id] = true
+		}
+	}
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan error, len(leaders)) // of that size, so that nobody waits for a look that is given up
+	for id := range leaders {
+		wait.Go(func() {
+			_, err := cl.Broker(int(id)).Request(ctx, kmsg.NewPtrApiVersionsRequest())
+			answers <- err
+		})
+	}
+	var refused error
+	patience := time.NewTimer(leaderPatience)
+	defer patience.Stop()
+	for range leaders {
+		select {
+		case err := <-answers:
+			if r := Refused(err, Access{}); r != nil && refused == nil {
+				refused = fmt.Errorf("connect to Kafka: %w", r)
+			}
+		case <-patience.C:
+			return refused
+		}
+	}
+	return refused
+}
+
+// leaderPatience is how long the leaders of partitions may take to answer before the look at them is given up.
+const leaderPatience = 2 * time.Second
 
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

@@ -28,12 +28,22 @@ type Config struct {
 	Features map[string]int
 	// Advertise is the host:port that the broker tells its clients; default its own. Set it to a [Proxy]'s address.
 	Advertise string
+	// Listeners are further ones for clients; see [SecureConfig].
+	Listeners []Listener
 	// Heap is the JVM's heap size; default 512m.
 	Heap string
 	// StartTimeout bounds one start; default 90 s.
 	StartTimeout time.Duration
 
 	jvm []string
+}
+
+// Listener is a listener besides the usual one.
+type Listener struct {
+	// Name is upper case; Protocol is Kafka's security protocol, such as SASL_SSL.
+	Name, Protocol string
+	// Properties are those of this listener, without the prefix.
+	Properties map[string]string
 }
 
 // Broker is one Kafka node.
@@ -45,6 +55,7 @@ type Broker struct {
 	ownDir   bool
 	listen   string
 	internal string
+	further  map[string]string // address by name of listener
 }
 
 // Start fetches the broker's software when needed, formats its data and returns when the broker answers. The context bounds the
@@ -79,9 +90,13 @@ func start(ctx context.Context, d *distribution, cfg Config) (_ *Broker, err err
 			_ = b.Close()
 		}
 	}()
-	ports, err := loopback.FreePorts(3)
+	ports, err := loopback.FreePorts(3 + len(cfg.Listeners))
 	if err != nil {
 		return nil, err
+	}
+	b.further = map[string]string{}
+	for i, l := range cfg.Listeners {
+		b.further[l.Name] = loopback.Address(ports[3+i])
 	}
 	b.listen, b.internal = loopback.Address(ports[0]), loopback.Address(ports[1])
 	if err := os.WriteFile(b.file("server.properties"), []byte(b.properties(loopback.Address(ports[2]))), 0o644); err != nil {
@@ -137,6 +152,15 @@ func (b *Broker) properties(controller string) string {
 		"background.threads":             "2",
 		"log.cleaner.dedupe.buffer.size": "8388608",
 		"log.initial.task.delay.ms":      "500",
+	}
+	for _, l := range b.cfg.Listeners {
+		at := "," + l.Name + "://" + b.further[l.Name]
+		props["listeners"] += at
+		props["advertised.listeners"] += at
+		props["listener.security.protocol.map"] += "," + l.Name + ":" + l.Protocol
+		for k, v := range l.Properties {
+			props["listener.name."+strings.ToLower(l.Name)+"."+k] = v
+		}
 	}
 	maps.Copy(props, b.cfg.Properties)
 	var out strings.Builder
@@ -203,6 +227,9 @@ func (b *Broker) Addr() string {
 	}
 	return b.listen
 }
+
+// At returns the host:port of a further listener.
+func (b *Broker) At(listener string) string { return b.further[listener] }
 
 // Listen returns the host:port on which the broker takes what a proxy forwards.
 func (b *Broker) Listen() string { return b.listen }

@@ -51,7 +51,7 @@ func judge(code error) verdict {
 // only when they do not contradict it. Where they cannot be had, because they are deleted or we may not read them, the answer stands.
 func confirm(proof verdict, err error) verdict {
 	switch {
-	case err != nil && kafkaconn.Refused(err) == nil:
+	case err != nil && kafkaconn.Refused(err, kafkaconn.Access{}) == nil:
 		return verdictRetry
 	case err == nil && (proof == verdictCommitted || proof == verdictRetry):
 		return proof

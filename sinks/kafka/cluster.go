@@ -134,7 +134,7 @@ func intConfig(r kadm.ResourceConfig, name string) (int64, bool) {
 
 // learn makes topics known that must exist.
 func (c *cluster) learn(ctx context.Context, names ...string) error {
-	found, err := kafkaconn.FindTopics(ctx, c.cl, c.settings.deadline, names...)
+	found, err := kafkaconn.FindTopics(ctx, c.cl, c.settings.deadline, kafkaconn.Write, names...)
 	if err != nil {
 		return err
 	}

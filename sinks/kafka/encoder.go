@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
 )
@@ -30,6 +31,11 @@ type encoder[T any] struct {
 
 // connect meets the cluster and the topics that are known beforehand.
 func (e *encoder[T]) connect(ctx context.Context, sc sinks.Context) error {
+	settings, err := e.settings.client()
+	if err != nil {
+		return err
+	}
+	e.settings = settings
 	c, err := newCluster(e.settings, sc.Logger)
 	if err != nil {
 		return err
@@ -45,8 +51,8 @@ func (e *encoder[T]) connect(ctx context.Context, sc sinks.Context) error {
 	return c.learn(ctx, topics...)
 }
 
-func (e *encoder[T]) newTracker() *tracker {
-	t := newTracker()
+func (e *encoder[T]) newTracker(id string) *tracker {
+	t := newTracker(id)
 	if e.stats != nil {
 		target := "Kafka at " + strings.Join(e.settings.brokers, ",")
 		t.waits = func(what string) func() { return e.stats.Waits.Begin(target + " " + what) }
@@ -77,7 +83,22 @@ func (e *encoder[T]) write(ctx context.Context, l *lane, v T, timestamp int64) e
 	if size := encodedSize(&r); size > e.lastLimit {
 		return e.tooLarge(ctx, l, topic, size, r, at)
 	}
-	return l.send(ctx, e.settings.deadline, topic, r.Partition.Chosen(), r, at)
+	return e.explain(ctx, l.send(ctx, e.settings.deadline, topic, r.Partition.Chosen(), r, at))
+}
+
+// explainLimit bounds the search for a reason.
+const explainLimit = 5 * time.Second
+
+// explain looks for a refusal behind a client's failure: where a broker refuses its login or certificate, a client tries again in silence
+// until the deadline passes.
+func (e *encoder[T]) explain(ctx context.Context, err error) error {
+	if err == nil || errors.Is(err, operator.ErrRefused) || ctx.Err() != nil {
+		return err
+	}
+	if _, found := kafkaconn.FindTopics(ctx, e.cluster.cl, explainLimit, kafkaconn.Write, e.settings.topic); errors.Is(found, operator.ErrRefused) {
+		return fmt.Errorf("%w (%w)", found, err)
+	}
+	return err
 }
 
 func (e *encoder[T]) turnTo(ctx context.Context, topic string) error {

@@ -28,8 +28,8 @@ func (c *cluster) finish(ctx context.Context, p *prepared) error {
 	case verdictCommitted:
 		return nil
 	case verdictRefused:
-		if fatal := kafkaconn.Refused(answer); fatal != nil {
-			answer = fatal
+		if refused := kafkaconn.Refused(answer, onTransaction("Write", p.ID)); refused != nil {
+			return fmt.Errorf("commit transaction %s: %w", p.ID, refused)
 		}
 		return operator.Fatal(fmt.Errorf("commit transaction %s: %w", p.ID, answer))
 	case verdictLost:
@@ -47,7 +47,12 @@ func (c *cluster) finish(ctx context.Context, p *prepared) error {
 		return c.settle(ctx, p, answer)
 	case verdictRetry:
 	}
-	return fmt.Errorf("commit transaction %s: %w: %w", p.ID, sinks.ErrRetriable, answer)
+	return fmt.Errorf("commit transaction %s: %w: %w", p.ID, sinks.ErrRetriable, kafkaconn.OrRefused(answer, onTransaction("Write", p.ID)))
+}
+
+// onTransaction is what is wanted of a transactional id.
+func onTransaction(operation, id string) kafkaconn.Access {
+	return kafkaconn.Access{Operation: operation, TransactionalID: id}
 }
 
 // settle turns an answer that proves nothing into an outcome by looking at the markers.
@@ -164,7 +169,7 @@ func (c *cluster) prove(ctx context.Context, p *prepared) (verdict, error) {
 func (c *cluster) view(ctx context.Context, p *prepared) (coordinatorView, error) {
 	described, err := kadm.NewClient(c.cl).DescribeTransactions(ctx, p.ID)
 	if err != nil {
-		return 0, err
+		return 0, kafkaconn.OrRefused(err, onTransaction("Describe", p.ID))
 	}
 	d, err := described.On(p.ID, nil)
 	if errors.Is(err, kerr.TransactionalIDNotFound) {
@@ -177,7 +182,7 @@ func (c *cluster) view(ctx context.Context, p *prepared) (coordinatorView, error
 		if errors.Is(err, kerr.TransactionalIDNotFound) {
 			return viewOther, nil
 		}
-		return 0, err
+		return 0, kafkaconn.OrRefused(err, onTransaction("Describe", p.ID))
 	}
 	// While a transaction is being ended the coordinator may show the next epoch already.
 	ours := d.ProducerID == p.Identity.ProducerID && (d.ProducerEpoch == p.Identity.ProducerEpoch || d.ProducerEpoch == p.Identity.ProducerEpoch+1)
@@ -219,7 +224,7 @@ func (c *cluster) existing(ctx context.Context, ids []string) ([]string, error) 
 	}
 	described, err := kadm.NewClient(c.cl).DescribeTransactions(ctx, ids...)
 	if err != nil {
-		return nil, fmt.Errorf("describe transactions: %w", err)
+		return nil, fmt.Errorf("describe transactions: %w", kafkaconn.OrRefused(err, onTransaction("Describe", ids[0])))
 	}
 	var existing []string
 	for _, id := range ids {
@@ -232,10 +237,7 @@ func (c *cluster) existing(ctx context.Context, ids []string) ([]string, error) 
 			existing = append(existing, id)
 		case errors.Is(err, kerr.TransactionalIDNotFound):
 		default:
-			if fatal := kafkaconn.Refused(err); fatal != nil {
-				err = fatal
-			}
-			return nil, fmt.Errorf("describe transaction %s: %w", id, err)
+			return nil, fmt.Errorf("describe transaction %s: %w", id, kafkaconn.OrRefused(err, onTransaction("Describe", id)))
 		}
 	}
 	return existing, nil
@@ -257,8 +259,8 @@ func (c *cluster) initID(ctx context.Context, id string) error {
 		if err == nil {
 			return nil
 		}
-		if fatal := kafkaconn.Refused(err); fatal != nil {
-			return fmt.Errorf("fence transactional id %s: %w", id, fatal)
+		if refused := kafkaconn.Refused(err, onTransaction("Write", id)); refused != nil {
+			return fmt.Errorf("fence transactional id %s: %w", id, refused)
 		}
 		// The abort of what was open is under way; the next request finds it done.
 		if !errors.Is(err, kerr.ConcurrentTransactions) && !kerr.IsRetriable(err) {

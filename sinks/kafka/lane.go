@@ -50,7 +50,7 @@ func (l *lane) flush(ctx context.Context, deadline time.Duration) ([]preparedTop
 	defer cancel()
 	if err := l.producer.Flush(ctx); err != nil {
 		// A failed record says more than the flush that waited for it.
-		return nil, errors.Join(l.tracker.err(), fmt.Errorf("flush within %s: %w", deadline, err))
+		return nil, errors.Join(l.tracker.err(), fmt.Errorf("flush within %s: %w", deadline, kafkaconn.OrRefused(err, kafkaconn.Access{})))
 	}
 	// The last reports may still be on their way to the tracker.
 	if err := l.tracker.wait(ctx, deadline, 1); err != nil {
@@ -176,10 +176,7 @@ func (l *lanes) initialise(slot int) (*lane, error) {
 	defer cancel()
 	if err := fresh.producer.Init(ctx); err != nil {
 		fresh.producer.Close()
-		if fatal := kafkaconn.Refused(err); fatal != nil {
-			err = fatal
-		}
-		return nil, fmt.Errorf("initialise transactional id %s: %w", fresh.id, err)
+		return nil, fmt.Errorf("initialise transactional id %s: %w", fresh.id, kafkaconn.OrRefused(err, onTransaction("Write", fresh.id)))
 	}
 	return fresh, nil
 }

@@ -38,6 +38,7 @@ type settings struct {
 	partitioner Partitioner
 	deadline    time.Duration
 	linger      time.Duration
+	security    kafkaconn.Security
 	options     []kgo.Opt
 	newProducer NewProducer
 }
@@ -86,8 +87,39 @@ func Deadline(d time.Duration) Option { return func(s *settings) { s.deadline = 
 // Linger is how long a batch waits for more records; default 5 ms.
 func Linger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
-// ClientOptions passes options to every franz-go client of the sink, for TLS, SASL or compression. They also serve the connection
-// that finishes transactions when another client writes.
+// TLS describes an encrypted connection: certificates and keys are PEM text, as ${file:PATH} in an argument yields it, or absolute paths
+// of files on the TaskManager's machine.
+type TLS = kafkaconn.TLS
+
+// The SASL mechanisms.
+const (
+	Plain       = kafkaconn.MechanismPlain
+	ScramSHA256 = kafkaconn.MechanismScramSHA256
+	ScramSHA512 = kafkaconn.MechanismScramSHA512
+)
+
+// WithLogin logs in by SASL. Give the password to the job as a reference such as ${file:PATH} or ${env:NAME}.
+func WithLogin(mechanism, user, password string) Option {
+	return func(s *settings) {
+		s.security.Login = &kafkaconn.Login{Mechanism: mechanism, User: user, Password: password}
+	}
+}
+
+// WithTLS encrypts the connection and checks the brokers' certificates; the zero value trusts the system's authorities.
+func WithTLS(t TLS) Option { return func(s *settings) { s.security.TLS = &t } }
+
+// client returns the settings with everything that a client of the cluster needs among the options. Files are read now.
+func (s settings) client() (settings, error) {
+	own, err := s.security.Options()
+	if err != nil {
+		return s, err
+	}
+	s.options = append(own, s.options...)
+	return s, nil
+}
+
+// ClientOptions passes options to every franz-go client of the sink, such as compression. They also serve the connection that finishes
+// transactions when another client writes.
 func ClientOptions(opts ...kgo.Opt) Option {
 	return func(s *settings) { s.options = append(s.options, opts...) }
 }
@@ -116,6 +148,9 @@ func (s *settings) validate(job sources.JobSettings) error {
 	}
 	if s.deadline <= 0 {
 		bad("Deadline must be positive")
+	}
+	if err := s.security.Validate(); err != nil {
+		problems = append(problems, err)
 	}
 	if s.timeout != nil && job.Guarantee == graph.ExactlyOnce {
 		if *s.timeout < time.Millisecond {

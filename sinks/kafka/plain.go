@@ -19,7 +19,7 @@ func (s *plain[T]) Open(ctx context.Context, sc sinks.Context) error {
 	if err := s.connect(ctx, sc); err != nil {
 		return err
 	}
-	t := s.newTracker()
+	t := s.newTracker("")
 	p, err := s.settings.newProducer(s.producerConfig("", true, t))
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (s *plain[T]) Flush(ctx context.Context) error {
 		return nil
 	}
 	if _, err := s.lane.flush(ctx, s.settings.deadline); err != nil {
-		return err
+		return s.explain(ctx, err)
 	}
 	s.lane.tracker.begin()
 	s.lane.begun = false

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-stream/weir/internal/kafkaconn"
 )
 
 // Producer is a Kafka client that writes with one transactional id, or without transactions. It always asks for the acknowledgement
@@ -72,12 +74,17 @@ type ProducerConfig struct {
 	Deadline time.Duration
 	// MaxRecordBytes is the largest record of a topic; larger ones are never sent.
 	MaxRecordBytes func(topic string) int
-	// Options are the user's options for franz-go clients.
+	// Security is the user's login and certificates, for clients other than franz-go.
+	Security Security
+	// Options are what a franz-go client needs, Security's part among it.
 	Options []kgo.Opt
 	// Delivered is called for each record sent, from one goroutine at a time. It must not block.
 	Delivered func(Delivery)
 	Logger    *slog.Logger
 }
+
+// Security is a login and certificates.
+type Security = kafkaconn.Security
 
 // NewProducer makes a client. It does no I/O.
 type NewProducer func(ProducerConfig) (Producer, error)

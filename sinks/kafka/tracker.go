@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-stream/weir/internal/kafkaconn"
 )
 
 // recordOverhead stands for what a client keeps per record beyond key and value.
@@ -22,6 +24,7 @@ const windowBytes = 32 << 20
 // sent belongs to the goroutine that writes. spans belongs to the client's goroutine that reports; it may be read once outstanding is
 // zero, which orders the accesses.
 type tracker struct {
+	id          string       // transactional id, for what a refusal says
 	outstanding atomic.Int64 // bytes
 	failure     atomic.Pointer[error]
 	waiting     atomic.Bool
@@ -35,8 +38,8 @@ type tracker struct {
 	lastTopic string
 }
 
-func newTracker() *tracker {
-	return &tracker{wake: make(chan struct{}, 1), spans: map[string][]span{}}
+func newTracker(id string) *tracker {
+	return &tracker{id: id, wake: make(chan struct{}, 1), spans: map[string][]span{}}
 }
 
 // begin forgets the last transaction.
@@ -99,7 +102,8 @@ func (t *tracker) sending(bytes int) {
 // delivered is ProducerConfig.Delivered.
 func (t *tracker) delivered(d Delivery) {
 	if d.Err != nil {
-		err := fmt.Errorf("write to %s/%d: %w", d.Topic, d.Partition, d.Err)
+		err := fmt.Errorf("write to %s/%d: %w", d.Topic, d.Partition,
+			kafkaconn.OrRefused(d.Err, kafkaconn.Access{Operation: "Write", Topic: d.Topic, TransactionalID: t.id}))
 		t.failure.CompareAndSwap(nil, &err)
 	} else {
 		t.accept(d)

@@ -11,7 +11,7 @@ import (
 )
 
 func TestTrackerAccountsForEveryRecord(t *testing.T) {
-	tr := newTracker()
+	tr := newTracker("")
 	tr.begin()
 	for range 4 {
 		tr.sending(10)
@@ -35,7 +35,7 @@ func TestTrackerAccountsForEveryRecord(t *testing.T) {
 }
 
 func TestTrackerFailsForGoodAfterOneFailure(t *testing.T) {
-	tr := newTracker()
+	tr := newTracker("")
 	broken := errors.New("broken")
 	tr.sending(1)
 	tr.sending(1)
@@ -48,7 +48,7 @@ func TestTrackerFailsForGoodAfterOneFailure(t *testing.T) {
 }
 
 func TestTrackerNoticesARecordWithoutOutcome(t *testing.T) {
-	tr := newTracker()
+	tr := newTracker("")
 	tr.sent++
 	_, err := tr.accepted()
 	require.ErrorContains(t, err, "1 records were sent and 0 accepted")
@@ -56,7 +56,7 @@ func TestTrackerNoticesARecordWithoutOutcome(t *testing.T) {
 
 func TestTrackerWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := newTracker()
+		tr := newTracker("")
 		tr.sending(windowBytes)
 		begin := time.Now()
 		require.ErrorIs(t, tr.admit(t.Context(), 3*time.Second), errNoProgress)
@@ -77,7 +77,7 @@ func TestTrackerWindow(t *testing.T) {
 }
 
 func TestTrackerAllocatesNothingPerRecord(t *testing.T) {
-	tr := newTracker()
+	tr := newTracker("")
 	tr.begin()
 	topic := "t"
 	require.Zero(t, testing.AllocsPerRun(1000, func() {

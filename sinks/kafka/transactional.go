@@ -70,7 +70,7 @@ func (s *transactional[T]) Open(ctx context.Context, sc sinks.Context) error {
 }
 
 func (s *transactional[T]) newLane(slot int, id string, v2 bool) (*lane, error) {
-	t := s.newTracker()
+	t := s.newTracker(id)
 	p, err := s.settings.newProducer(s.producerConfig(id, v2, t))
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (e *encoder[T]) producerConfig(id string, v2 bool, t *tracker) ProducerConf
 	return ProducerConfig{
 		Brokers: e.settings.brokers, TransactionalID: id, TransactionTimeout: e.timeout, TransactionsV2: v2,
 		Partitioner: e.settings.partitioner, Linger: e.settings.linger, Deadline: e.settings.deadline,
-		MaxRecordBytes: e.cluster.maxRecordBytes, Options: e.settings.options, Delivered: t.delivered, Logger: e.cluster.logger,
+		MaxRecordBytes: e.cluster.maxRecordBytes, Security: e.settings.security, Options: e.settings.options, Delivered: t.delivered, Logger: e.cluster.logger,
 	}
 }
 
@@ -107,7 +107,7 @@ func (s *transactional[T]) PreCommit(ctx context.Context, t *txn) (sinks.Committ
 	}
 	topics, err := l.flush(ctx, s.settings.deadline)
 	if err != nil {
-		return sinks.Committable{}, err
+		return sinks.Committable{}, s.explain(ctx, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.settings.deadline)
 	defer cancel()

@@ -37,7 +37,7 @@ func newDeadLetters(ctx context.Context, s settings) (*deadLetters, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a Kafka client: %w", err)
 	}
-	if _, err := kafkaconn.FindTopics(ctx, cl, s.deadline, s.deadLetters); err != nil {
+	if _, err := kafkaconn.FindTopics(ctx, cl, s.deadline, kafkaconn.Write, s.deadLetters); err != nil {
 		cl.Close()
 		return nil, fmt.Errorf("dead letters: %w", err)
 	}
@@ -60,7 +60,8 @@ func (d *deadLetters) write(rec *kgo.Record, cause error) error {
 	}
 	d.cl.Produce(context.Background(), letter, func(_ *kgo.Record, err error) {
 		if err != nil {
-			err = fmt.Errorf("write a dead letter to %s: %w", d.settings.deadLetters, err)
+			err = fmt.Errorf("write a dead letter to %s: %w", d.settings.deadLetters,
+				kafkaconn.OrRefused(err, kafkaconn.Access{Operation: "Write", Topic: d.settings.deadLetters}))
 			d.failure.CompareAndSwap(nil, &err)
 		}
 	})

@@ -131,8 +131,8 @@ func (r *reader[T]) poll(ctx context.Context, b *batch) error {
 
 // partitionError decides about an error of a fetch. nil means that the client goes on by itself or the gap was passed over.
 func (r *reader[T]) partitionError(ctx context.Context, s *split, tp topicPartition, err error, b *batch) error {
-	if fatal := kafkaconn.Refused(err); fatal != nil {
-		return fmt.Errorf("read %s/%d: %w", tp.topic, tp.partition, fatal)
+	if refused := kafkaconn.Refused(err, kafkaconn.Access{Operation: "Read", Topic: tp.topic}); refused != nil {
+		return fmt.Errorf("read %s/%d: %w", tp.topic, tp.partition, refused)
 	}
 	var truncated *kgo.ErrDataLoss
 	switch {

@@ -7,6 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-stream/weir/internal/kafkaconn"
 )
 
 // Special timestamps of a ListOffsets request.
@@ -43,12 +45,12 @@ func listOffsets(ctx context.Context, cl *kgo.Client, parts []topicPartition, at
 	out := make(map[topicPartition]int64, len(parts))
 	for _, shard := range cl.RequestSharded(ctx, req) {
 		if shard.Err != nil {
-			return nil, fmt.Errorf("list offsets: %w", shard.Err)
+			return nil, fmt.Errorf("list offsets: %w", kafkaconn.OrRefused(shard.Err, kafkaconn.Access{}))
 		}
 		for _, t := range shard.Resp.(*kmsg.ListOffsetsResponse).Topics {
 			for _, p := range t.Partitions {
 				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-					return nil, fmt.Errorf("list offsets of %s/%d: %w", t.Topic, p.Partition, err)
+					return nil, fmt.Errorf("list offsets of %s/%d: %w", t.Topic, p.Partition, kafkaconn.OrRefused(err, kafkaconn.Access{Operation: "Describe", Topic: t.Topic}))
 				}
 				if p.Offset >= 0 {
 					out[topicPartition{t.Topic, p.Partition}] = p.Offset

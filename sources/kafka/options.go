@@ -45,6 +45,7 @@ type settings struct {
 	partBytes   int32
 	memory      int64
 	deadline    time.Duration
+	security    kafkaconn.Security
 	options     []kgo.Opt
 }
 
@@ -116,7 +117,38 @@ func MemoryBytes(n int64) Option { return func(s *settings) { s.memory = n } }
 // Deadline bounds requests that answer at once, such as metadata; default 10 s.
 func Deadline(d time.Duration) Option { return func(s *settings) { s.deadline = d } }
 
-// ClientOptions passes options to the franz-go client, for TLS and SASL.
+// TLS describes an encrypted connection: certificates and keys are PEM text, as ${file:PATH} in an argument yields it, or absolute paths
+// of files on the TaskManager's machine.
+type TLS = kafkaconn.TLS
+
+// The SASL mechanisms.
+const (
+	Plain       = kafkaconn.MechanismPlain
+	ScramSHA256 = kafkaconn.MechanismScramSHA256
+	ScramSHA512 = kafkaconn.MechanismScramSHA512
+)
+
+// WithLogin logs in by SASL. Give the password to the job as a reference such as ${file:PATH} or ${env:NAME}.
+func WithLogin(mechanism, user, password string) Option {
+	return func(s *settings) {
+		s.security.Login = &kafkaconn.Login{Mechanism: mechanism, User: user, Password: password}
+	}
+}
+
+// WithTLS encrypts the connection and checks the brokers' certificates; the zero value trusts the system's authorities.
+func WithTLS(t TLS) Option { return func(s *settings) { s.security.TLS = &t } }
+
+// client returns the settings with everything that a client of the cluster needs among the options. Files are read now.
+func (s settings) client() (settings, error) {
+	own, err := s.security.Options()
+	if err != nil {
+		return s, err
+	}
+	s.options = append(own, s.options...)
+	return s, nil
+}
+
+// ClientOptions passes options to the franz-go client, for what has no option of its own.
 func ClientOptions(opts ...kgo.Opt) Option {
 	return func(s *settings) { s.options = append(s.options, opts...) }
 }
@@ -147,6 +179,9 @@ func (s *settings) validate(sources.JobSettings) error {
 	}
 	if s.deadline <= 0 {
 		bad("Deadline must be positive")
+	}
+	if err := s.security.Validate(); err != nil {
+		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
 }

@@ -70,9 +70,14 @@ func (r *reader[T]) Open(ctx context.Context, restored []sources.Position, fresh
 	if err := r.connect(ctx); err != nil {
 		return err
 	}
-	topics, err := kafkaconn.FindTopics(ctx, r.cl, r.settings.deadline, r.settings.topics...)
+	topics, err := kafkaconn.FindTopics(ctx, r.cl, r.settings.deadline, kafkaconn.Read, r.settings.topics...)
 	if err != nil {
 		return err
+	}
+	if r.settings.group != "" {
+		if err := checkGroup(ctx, r.settings); err != nil {
+			return err
+		}
 	}
 	r.governor.brokers.Store(int32(max(1, len(r.cl.DiscoveredBrokers()))))
 	owned := r.owned(topics, nil)
@@ -103,6 +108,11 @@ func (r *reader[T]) Open(ctx context.Context, restored []sources.Position, fresh
 }
 
 func (r *reader[T]) connect(ctx context.Context) error {
+	settings, err := r.settings.client()
+	if err != nil {
+		return err
+	}
+	r.settings = settings
 	r.governor = newGovernor(r.settings.memory, r.settings.fetchBytes, r.settings.partBytes)
 	opts := append([]kgo.Opt{
 		kgo.SeedBrokers(r.settings.brokers...),

@@ -2,12 +2,16 @@ package kafkasource
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
@@ -104,10 +108,13 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// note logs when the cluster stops answering and when it answers again.
+// note logs when the cluster stops answering and when it answers again. A refusal fails the task: the connections that fetch may go on for
+// long with a right or a login that is gone, and then stop without a word.
 func (w *watcher) note(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
+	case errors.Is(err, operator.ErrRefused):
+		w.fail(err)
 	case err != nil && !w.silent:
 		w.silent = true
 		w.rc.Counters.Lag(-1)
@@ -259,7 +266,39 @@ func (w *watcher) commitOffsets(ctx context.Context) error {
 		err = resp.Error()
 	}
 	if err != nil {
-		return fmt.Errorf("commit offsets to group %s: %w", w.settings.group, err)
+		return fmt.Errorf("commit offsets to group %s: %w", w.settings.group, kafkaconn.OrRefused(err, kafkaconn.Access{Operation: "Read", Group: w.settings.group}))
+	}
+	return nil
+}
+
+// describeGroups is the newest version of the request by which a broker tells what is allowed with a group that does not exist yet.
+const describeGroups = 5
+
+// checkGroup returns a refusal when the user may not commit to the group. Where the broker does not tell, the first commit will.
+func checkGroup(ctx context.Context, s settings) error {
+	ctx, cancel := context.WithTimeout(ctx, s.deadline)
+	defer cancel()
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(int16(kmsg.DescribeGroups), describeGroups)
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(s.brokers...), kgo.MaxVersions(versions)}, s.options...)...)
+	if err != nil {
+		return fmt.Errorf("make a Kafka client: %w", err)
+	}
+	defer cl.Close()
+	group := s.group
+	req := kmsg.NewPtrDescribeGroupsRequest()
+	req.Groups, req.IncludeAuthorizedOperations = []string{group}, true
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return kafkaconn.Refused(err, kafkaconn.Access{Operation: "Describe", Group: group})
+	}
+	for _, g := range resp.Groups {
+		if refused := kafkaconn.Refused(kerr.ErrorForCode(g.ErrorCode), kafkaconn.Access{Operation: "Describe", Group: group}); refused != nil {
+			return refused
+		}
+		if g.AuthorizedOperations > 0 && g.AuthorizedOperations&(1<<kafkaconn.Read) == 0 {
+			return kafkaconn.Refused(kerr.GroupAuthorizationFailed, kafkaconn.Access{Operation: "Read", Group: group})
+		}
 	}
 	return nil
 }
@@ -271,10 +310,7 @@ func groupOffsets(ctx context.Context, cl *kgo.Client, group string, starts map[
 		err = resp.Error()
 	}
 	if err != nil {
-		if fatal := kafkaconn.Refused(err); fatal != nil {
-			err = fatal
-		}
-		return fmt.Errorf("read the offsets of group %s: %w", group, err)
+		return fmt.Errorf("read the offsets of group %s: %w", group, kafkaconn.OrRefused(err, kafkaconn.Access{Operation: "Describe", Group: group}))
 	}
 	for tp := range starts {
 		if o, ok := resp.Lookup(tp.topic, tp.partition); ok && o.At >= 0 {

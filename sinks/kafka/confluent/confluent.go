@@ -22,12 +22,17 @@ import (
 	kafkasink "github.com/weir-stream/weir/sinks/kafka"
 )
 
-// New returns a constructor of librdkafka clients to pass to kafkasink.Client. config holds librdkafka properties (TLS, SASL,
-// compression) that are added to the sink's own; it may be nil. The connection that finishes transactions is franz-go's and takes its
-// settings from kafkasink.ClientOptions.
+// New returns a constructor of librdkafka clients to pass to kafkasink.Client. config holds librdkafka properties, such as compression,
+// that are added to the sink's own; it may be nil. Login and certificates come from kafkasink.WithLogin and kafkasink.WithTLS, which
+// also serve the connection that finishes transactions, a franz-go client.
 func New(config map[string]any) kafkasink.NewProducer {
 	return func(cfg kafkasink.ProducerConfig) (kafkasink.Producer, error) {
 		settings := kafka.ConfigMap{}
+		secured, err := secure(cfg.Security)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(settings, secured)
 		for k, v := range config {
 			settings[k] = v
 		}
@@ -71,6 +76,7 @@ type producer struct {
 	logged   chan struct{} // closed when the log has ended
 	pending  atomic.Int64
 	closed   atomic.Bool
+	refused  atomic.Pointer[error] // the first refusal of login or certificate, of which librdkafka tells beside the calls
 }
 
 var _ kafkasink.Producer = (*producer)(nil)
@@ -98,11 +104,12 @@ func (p *producer) report() {
 	for e := range p.p.Events() {
 		m, ok := e.(*kafka.Message)
 		if !ok {
+			p.note(e)
 			continue
 		}
 		tp := m.TopicPartition
 		p.cfg.Delivered(kafkasink.Delivery{
-			Topic: *tp.Topic, Partition: tp.Partition, Offset: int64(tp.Offset), Bytes: len(m.Key) + len(m.Value), Err: tp.Error,
+			Topic: *tp.Topic, Partition: tp.Partition, Offset: int64(tp.Offset), Bytes: len(m.Key) + len(m.Value), Err: p.cause(tp.Error),
 		})
 		p.pending.Add(-1)
 	}
@@ -128,7 +135,7 @@ func (p *producer) Init(ctx context.Context) error {
 		return fmt.Errorf("make a Kafka client: %w", err)
 	}
 	p.admin = admin
-	err = inSteps(ctx, p.p.InitTransactions)
+	err = p.cause(p.inSteps(ctx, p.p.InitTransactions))
 	var ke kafka.Error
 	if errors.As(err, &ke) && ke.Code() == kafka.ErrInvalidTransactionTimeout {
 		return fmt.Errorf("%w: %w", kafkasink.ErrTimeoutRefused, err)
@@ -174,6 +181,9 @@ func (p *producer) Flush(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if refused := p.refused.Load(); refused != nil {
+			return *refused
+		}
 		p.p.Flush(flushStep)
 	}
 	return nil
@@ -197,7 +207,9 @@ func (p *producer) Identity(ctx context.Context) (kafkasink.Identity, error) {
 	return kafkasink.Identity{ProducerID: d.ProducerID, ProducerEpoch: d.ProducerEpoch, EndTxnVersion: kafkasink.EndTxnV1}, nil
 }
 
-func (p *producer) Commit(ctx context.Context) error { return inSteps(ctx, p.p.CommitTransaction) }
+func (p *producer) Commit(ctx context.Context) error {
+	return p.cause(p.inSteps(ctx, p.p.CommitTransaction))
+}
 
 // step is how long one blocking call of librdkafka waits before the context is looked at.
 const step = 500 * time.Millisecond
@@ -206,14 +218,14 @@ const step = 500 * time.Millisecond
 const pause = 20 * time.Millisecond
 
 // inSteps makes a transactional call end with its context, of which librdkafka looks at the deadline only. A call that timed out, or
-// that librdkafka says may be repeated, goes on where it was.
-func inSteps(ctx context.Context, call func(context.Context) error) error {
+// that librdkafka says may be repeated, goes on where it was, unless a broker has refused us meanwhile: librdkafka tries for ever.
+func (p *producer) inSteps(ctx context.Context, call func(context.Context) error) error {
 	for {
 		short, cancel := context.WithTimeout(ctx, step)
 		err := call(short)
 		cancel()
 		var ke kafka.Error
-		if err == nil || !errors.As(err, &ke) || !ke.IsRetriable() && ke.Code() != kafka.ErrTimedOut {
+		if err == nil || p.refused.Load() != nil || !errors.As(err, &ke) || !ke.IsRetriable() && ke.Code() != kafka.ErrTimedOut {
 			return err
 		}
 		timer := time.NewTimer(pause)

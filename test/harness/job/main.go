@@ -24,6 +24,8 @@ func main() { stream.Main(job) }
 type options struct {
 	shape, brokers, in, out, client, prefix, policy, deadLetters, start string
 
+	mechanism, user, password, ca, cert, key, group string
+
 	txnTimeout, discovery         time.Duration
 	skipLost                      bool
 	maxRecordBytes, fetchBytes    int
@@ -44,6 +46,13 @@ func parse() (options, error) {
 	f.StringVar(&o.policy, "policy", "fail", "for malformed records: fail, skip, dead-letter")
 	f.StringVar(&o.deadLetters, "dead-letters", "", "topic of dead letters")
 	f.StringVar(&o.start, "start", "earliest", "earliest or latest")
+	f.StringVar(&o.mechanism, "mechanism", "PLAIN", "SASL mechanism")
+	f.StringVar(&o.user, "user", "", "SASL user; empty for no login")
+	f.StringVar(&o.password, "password", "", "SASL password")
+	f.StringVar(&o.ca, "ca", "", "authorities of the brokers' certificates, PEM or a path; empty for no TLS")
+	f.StringVar(&o.cert, "cert", "", "client certificate, PEM or a path")
+	f.StringVar(&o.key, "key", "", "key of the client certificate, PEM or a path")
+	f.StringVar(&o.group, "group", "", "consumer group to commit to")
 	f.DurationVar(&o.txnTimeout, "transaction-timeout", 0, "0 takes the broker's limit")
 	f.DurationVar(&o.discovery, "discovery", 0, "0 takes the default")
 	f.BoolVar(&o.skipLost, "skip-lost", false, "go on where records were deleted")
@@ -128,6 +137,15 @@ func (o options) from(env *stream.Env) *stream.Stream[message] {
 	if o.skipLost {
 		opts = append(opts, kafkasource.SkipLostRecords())
 	}
+	if o.user != "" {
+		opts = append(opts, kafkasource.WithLogin(o.mechanism, o.user, o.password))
+	}
+	if o.ca != "" {
+		opts = append(opts, kafkasource.WithTLS(kafkasource.TLS{CA: o.ca, Certificate: o.cert, Key: o.key}))
+	}
+	if o.group != "" {
+		opts = append(opts, kafkasource.CommitTo(o.group))
+	}
 	if o.fetchBytes > 0 {
 		opts = append(opts, kafkasource.FetchBytes(64<<20, o.fetchBytes))
 	}
@@ -147,6 +165,12 @@ func (o options) sink() []kafkasink.Option {
 	opts := []kafkasink.Option{kafkasink.TransactionalIDPrefix(o.prefix)}
 	if o.client == "confluent" {
 		opts = append(opts, kafkasink.Client(confluent.New(nil)))
+	}
+	if o.user != "" {
+		opts = append(opts, kafkasink.WithLogin(o.mechanism, o.user, o.password))
+	}
+	if o.ca != "" {
+		opts = append(opts, kafkasink.WithTLS(kafkasink.TLS{CA: o.ca, Certificate: o.cert, Key: o.key}))
 	}
 	if o.txnTimeout != 0 {
 		opts = append(opts, kafkasink.TransactionTimeout(o.txnTimeout))
