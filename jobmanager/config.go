@@ -8,6 +8,9 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/weir-stream/weir/internal/loopback"
+	"github.com/weir-stream/weir/internal/nodetls"
 )
 
 // Config describes a JobManager. Addresses are host:port.
@@ -59,6 +62,15 @@ type Config struct {
 	RecoveryBudget time.Duration `yaml:"recovery_budget" help:"how long the settling of an ended job may take"`
 	// ShutdownTimeout bounds the orderly shutdown; default 10s, 1s to 5m.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" help:"how long an orderly shutdown may take"`
+	// TLSCert, TLSKey and TLSCA are PEM files of this node's certificate, its key, and the authorities that sign nodes' certificates.
+	// All three or none. They are read again when they change.
+	TLSCert string `yaml:"tls_cert" help:"PEM file of this node's certificate, for serverAuth and clientAuth; turns TLS on with tls_key and tls_ca"`
+	TLSKey  string `yaml:"tls_key" help:"PEM file of the certificate's key"`
+	TLSCA   string `yaml:"tls_ca" help:"PEM file of the authorities that sign the certificates of nodes"`
+	// UserCA is the PEM file of authorities that sign users' certificates, others than those of TLSCA; empty for none. It needs TLS.
+	UserCA string `yaml:"user_ca" help:"PEM file of the authorities that sign the certificates of users; empty for none"`
+	// UserTokens is the file of users' tokens, one on a line, followed by a name; empty for none. It is read again when it changes.
+	UserTokens string `yaml:"user_tokens_file" help:"file of users' tokens, one on a line, after it a name; empty for none"`
 	// Insecure allows addresses that are not loopback without TLS. Whoever reaches them can run code.
 	Insecure bool `yaml:"insecure" help:"allow addresses other than loopback without TLS"`
 }
@@ -130,6 +142,9 @@ func (c Config) Validate() error {
 	if !strings.Contains(c.Storage, "://") {
 		bad("storage_url: %q is not a URL; set it to checkpoint storage that every TaskManager reaches, for example file:///srv/weir", c.Storage)
 	}
+	if err := c.tls().ValidateNode(); err != nil {
+		errs = append(errs, err)
+	}
 	c.validateAddresses(bad)
 	c.validateMembers(bad)
 	for _, d := range []struct {
@@ -176,8 +191,14 @@ func (c Config) validateAddresses(bad func(string, ...any)) {
 			bad("%s: %q is not host:port", a.key, a.v)
 			continue
 		}
-		if a.listen && !c.Insecure && !loopback(host) {
-			bad("%s: %s is reachable from other machines, and whoever reaches it can run code; use a loopback address, or allow it with insecure: true (--insecure)", a.key, a.v)
+		if c.Insecure || loopback.Host(host) {
+			continue
+		}
+		switch {
+		case a.key == "admin_address":
+			bad("%s: %s is reachable from other machines, and it has no TLS; use a loopback address, or allow it with insecure: true (--insecure)", a.key, a.v)
+		case a.listen && !c.tls().Enabled():
+			bad("%s: %s is reachable from other machines, and whoever reaches it can run code; set tls_cert, tls_key and tls_ca, use a loopback address, or allow it with insecure: true (--insecure)", a.key, a.v)
 		}
 	}
 	for _, a := range [][3]string{{"advertise", c.Advertise, c.Listen}, {"raft_advertise", c.raftAdvertise(), c.RaftListen}} {
@@ -229,12 +250,9 @@ func (c Config) raftAdvertise() string {
 	return ""
 }
 
-func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+// tls returns the files of TLS.
+func (c Config) tls() nodetls.Files {
+	return nodetls.Files{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSCA, UserCA: c.UserCA}
 }
 
 func unspecified(host string) bool {

@@ -52,3 +52,22 @@ func TestMembersAreWrittenAsText(t *testing.T) {
 	require.Equal(t, "jm1=10.0.0.1:6124", m.String())
 	require.Error(t, m.UnmarshalText([]byte("10.0.0.1:6124")))
 }
+
+func TestTLSOpensTheListeners(t *testing.T) {
+	cfg := validConfig()
+	cfg.Listen, cfg.RaftListen = "10.0.0.1:6123", "10.0.0.1:6124"
+	require.ErrorContains(t, cfg.Validate(), "listen: 10.0.0.1:6123 is reachable")
+	require.ErrorContains(t, cfg.Validate(), "raft_listen: 10.0.0.1:6124 is reachable")
+	require.ErrorContains(t, cfg.Validate(), "tls_cert, tls_key and tls_ca")
+	cfg.TLSCert = "cert.pem"
+	require.ErrorContains(t, cfg.Validate(), "tls_key, tls_ca: must be set too")
+	cfg.TLSKey, cfg.TLSCA = "key.pem", "ca.pem"
+	require.NoError(t, cfg.Validate())
+	cfg.Admin = "10.0.0.1:6125"
+	require.ErrorContains(t, cfg.Validate(), "admin_address: 10.0.0.1:6125 is reachable from other machines, and it has no TLS")
+	cfg.Insecure = true
+	require.NoError(t, cfg.Validate())
+	cfg = validConfig()
+	cfg.UserCA = "users.pem"
+	require.ErrorContains(t, cfg.Validate(), "tls_cert, tls_key, tls_ca: must be set too")
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 
 	"github.com/weir-stream/weir/internal/adminhttp"
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/nodetls"
 	"github.com/weir-stream/weir/internal/version"
+	"github.com/weir-stream/weir/jobmanager/access"
 	"github.com/weir-stream/weir/jobmanager/driver"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 	"github.com/weir-stream/weir/jobmanager/raftnode"
@@ -39,6 +42,7 @@ type Server struct {
 	bucket    blob.Bucket
 	listener  net.Listener
 	advertise string
+	tls       *nodetls.Keeper // nil for none
 	grpc      *grpc.Server
 	admin     *adminhttp.Server
 	jobs      *driver.Metrics
@@ -81,8 +85,19 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	if s.advertise == "" {
 		s.advertise = s.listener.Addr().String()
 	}
+	if cfg.tls().Enabled() {
+		if s.tls, err = nodetls.OpenNode(cfg.tls(), true, s.logger); err != nil {
+			return nil, err
+		}
+	}
+	var tokens *access.Tokens
+	if cfg.UserTokens != "" {
+		if tokens, err = access.OpenTokens(cfg.UserTokens, s.logger); err != nil {
+			return nil, err
+		}
+	}
 	s.node, err = raftnode.Open(raftnode.Config{
-		ID: cfg.ID, Dir: cfg.DataDir, Listen: cfg.RaftListen, Advertise: cfg.raftAdvertise(), Members: members,
+		ID: cfg.ID, Dir: cfg.DataDir, Listen: cfg.RaftListen, Advertise: cfg.raftAdvertise(), TLS: s.tls, Members: members,
 		Heartbeat: cfg.RaftHeartbeat, Election: cfg.RaftElection, ServiceAddress: s.advertise, Level: fsm.Level, Logger: s.logger,
 	}, s.machine)
 	if err != nil {
@@ -100,10 +115,16 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 			return nil, err
 		}
 	}
+	policy := access.New(s.tls != nil, tokens, s.logger)
+	creds := nodetls.PlainServerCredentials(s.logger)
+	if s.tls != nil {
+		creds = s.tls.ServerCredentials()
+	}
 	s.grpc = grpc.NewServer(
+		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
-		grpc.ChainUnaryInterceptor(grpcerr.UnaryServerInterceptor),
-		grpc.ChainStreamInterceptor(grpcerr.StreamServerInterceptor),
+		grpc.ChainUnaryInterceptor(grpcerr.UnaryServerInterceptor, policy.Unary),
+		grpc.ChainStreamInterceptor(grpcerr.StreamServerInterceptor, policy.Stream),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
@@ -122,6 +143,15 @@ func (s *Server) Run(ctx context.Context) error {
 		defer close(leadDone)
 		s.lead(leading)
 	}()
+	if s.tls != nil {
+		watching, stop := context.WithCancel(context.Background())
+		var watch sync.WaitGroup
+		watch.Go(func() { s.tls.Watch(watching) })
+		defer func() {
+			stop()
+			watch.Wait()
+		}()
+	}
 	var cause error
 	select {
 	case <-ctx.Done():

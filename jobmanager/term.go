@@ -186,7 +186,7 @@ func (s *Server) learnMembers(ctx context.Context) {
 			if srv.ID == s.cfg.ID || ctx.Err() != nil {
 				continue
 			}
-			said, err := raftnode.Introduce(ctx, srv.ID, srv.Address)
+			said, err := s.node.Introduce(ctx, srv.ID, srv.Address)
 			if err != nil || said.ServiceAddress == "" {
 				continue
 			}

@@ -7,10 +7,11 @@ import (
 	"net/url"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/weir-stream/weir/internal/config"
+	"github.com/weir-stream/weir/internal/loopback"
+	"github.com/weir-stream/weir/internal/nodetls"
 )
 
 // Config configures a TaskManager. The yaml tags are the keys of its file; WEIR_TM_<KEY> and --<key> override them.
@@ -26,6 +27,8 @@ type Config struct {
 	// AdvertiseHost is the name or address by which other workers reach these. Default: BindHost, or the host name where that is a
 	// wildcard.
 	AdvertiseHost string `yaml:"advertise_host" help:"name or address by which other workers reach these"`
+	// WorkerPorts are the ports on which workers listen for each other's data, one for each worker process; empty means any free one.
+	WorkerPorts PortRange `yaml:"worker_ports" help:"ports on which workers listen for data, such as 7100-7199, one for each worker process; empty for any"`
 	// Host is the name shown to people. Default: the machine's host name.
 	Host string `yaml:"host" help:"name shown to people" default:"host name"`
 	// StorageURL is the root of checkpoint storage, the same for every node of the cluster. Required.
@@ -49,6 +52,11 @@ type Config struct {
 	StallTimeout time.Duration `yaml:"stall_timeout" help:"how long a worker may be silent before it is killed"`
 	// PlanTimeout bounds a run of a job binary in plan mode, 1 s to 10 min. Default: 30 s.
 	PlanTimeout time.Duration `yaml:"plan_timeout" help:"how long a job binary may take to plan"`
+	// TLSCert, TLSKey and TLSCA are PEM files of this node's certificate, its key, and the authorities that sign nodes' certificates.
+	// All three or none, as on the JobManagers. They are read again when they change. With them, workers encrypt what they exchange.
+	TLSCert string `yaml:"tls_cert" help:"PEM file of this node's certificate, for clientAuth; turns TLS on with tls_key and tls_ca"`
+	TLSKey  string `yaml:"tls_key" help:"PEM file of the certificate's key"`
+	TLSCA   string `yaml:"tls_ca" help:"PEM file of the authorities that sign the certificates of nodes"`
 	// Insecure allows addresses other than loopback without TLS. Default: false.
 	Insecure bool `yaml:"insecure" help:"allow addresses other than loopback without TLS"`
 }
@@ -82,6 +90,9 @@ func (c Config) Validate() error {
 	if c.DataDir == "" {
 		bad("data_dir", "must be set")
 	}
+	if err := c.tls().ValidateNode(); err != nil {
+		errs = append(errs, err)
+	}
 	if c.Slots < 1 || c.Slots > 10000 {
 		bad("slots", "%d is not within 1 and 10000", c.Slots)
 	}
@@ -91,20 +102,20 @@ func (c Config) Validate() error {
 	for _, a := range c.JobManagers {
 		if _, _, err := net.SplitHostPort(a); err != nil {
 			bad("jobmanagers", "%q is not host:port", a)
-		} else if !c.Insecure && !loopback(a) {
-			bad("jobmanagers", "%s is not a loopback address and there is no TLS: set insecure to allow it", a)
+		} else if !c.open() && !loopback.Is(a) {
+			bad("jobmanagers", "%s is not a loopback address and there is no TLS: set tls_cert, tls_key and tls_ca, or allow it with insecure: true", a)
 		}
 	}
 	if c.BindHost == "" {
 		bad("bind_host", "must be set")
-	} else if !c.Insecure && !loopback(net.JoinHostPort(c.BindHost, "0")) {
-		bad("bind_host", "%s is not a loopback address and there is no TLS: set insecure to allow it", c.BindHost)
+	} else if !c.open() && !loopback.Host(c.BindHost) {
+		bad("bind_host", "%s is not a loopback address and there is no TLS: set tls_cert, tls_key and tls_ca, or allow it with insecure: true", c.BindHost)
 	}
 	if c.AdminAddress != "" {
 		if _, _, err := net.SplitHostPort(c.AdminAddress); err != nil {
 			bad("admin_address", "%q is not host:port", c.AdminAddress)
-		} else if !c.Insecure && !loopback(c.AdminAddress) {
-			bad("admin_address", "%s is not a loopback address: set insecure to allow it", c.AdminAddress)
+		} else if !c.Insecure && !loopback.Is(c.AdminAddress) {
+			bad("admin_address", "%s is not a loopback address, and it has no TLS: allow it with insecure: true", c.AdminAddress)
 		}
 	}
 	switch u, err := url.Parse(c.StorageURL); {
@@ -158,14 +169,10 @@ func (c Config) path(elem ...string) string {
 	return filepath.Join(append([]string{c.DataDir}, elem...)...)
 }
 
-// loopback reports whether address can only mean this machine.
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	if ip := net.ParseIP(strings.Trim(host, "[]")); ip != nil {
-		return ip.IsLoopback()
-	}
-	return host == "localhost"
+// tls returns the files of TLS.
+func (c Config) tls() nodetls.Files {
+	return nodetls.Files{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSCA}
 }
+
+// open reports whether addresses beyond this machine may be used.
+func (c Config) open() bool { return c.Insecure || c.tls().Enabled() }

@@ -39,3 +39,30 @@ func TestOtherMachinesNeedInsecure(t *testing.T) {
 	c.Insecure = true
 	require.NoError(t, c.Validate())
 }
+
+func TestTLSOpensTheListeners(t *testing.T) {
+	c := taskmanager.Default()
+	c.StorageURL, c.BindHost, c.JobManagers = "file:///srv", "0.0.0.0", []string{"jm1.example:6123"}
+	c.TLSKey = "key.pem"
+	require.ErrorContains(t, c.Validate(), "tls_cert, tls_ca: must be set too")
+	c.TLSCert, c.TLSCA = "cert.pem", "ca.pem"
+	require.NoError(t, c.Validate())
+	c.AdminAddress = "0.0.0.0:6126"
+	require.ErrorContains(t, c.Validate(), "admin_address: 0.0.0.0:6126")
+}
+
+func TestPortRange(t *testing.T) {
+	for text, want := range map[string]taskmanager.PortRange{
+		"": {}, "7100-7199": {First: 7100, Last: 7199}, "7100": {First: 7100, Last: 7100}, " 1 - 65535 ": {First: 1, Last: 65535},
+	} {
+		var r, again taskmanager.PortRange
+		require.NoError(t, r.UnmarshalText([]byte(text)), text)
+		require.Equal(t, want, r)
+		require.NoError(t, again.UnmarshalText([]byte(r.String())))
+		require.Equal(t, r, again)
+	}
+	for _, bad := range []string{"7199-7100", "0-1", "1-65536", "-", "a-b", "7100-", "1-2-3"} {
+		var r taskmanager.PortRange
+		require.ErrorContains(t, r.UnmarshalText([]byte(bad)), "range of ports", bad)
+	}
+}

@@ -16,6 +16,7 @@ import (
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	"github.com/weir-stream/weir/internal/adminhttp"
+	"github.com/weir-stream/weir/internal/nodetls"
 	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/statebackend/blob"
 	"github.com/weir-stream/weir/taskmanager/segmentstore"
@@ -49,10 +50,24 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, segments.Close()) }()
 
+	var secure *nodetls.Keeper
+	if cfg.tls().Enabled() {
+		if secure, err = nodetls.OpenNode(cfg.tls(), false, logger); err != nil {
+			return err
+		}
+		watching, stop := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() { secure.Watch(watching) })
+		defer func() {
+			stop()
+			watch.Wait()
+		}()
+	}
 	n := &node{cfg: cfg, data: data, bucket: bucket, logger: logger}
 	n.supervisor, err = supervisor.New(supervisor.Config{
 		Dir: cfg.DataDir, Slots: cfg.Slots, Bucket: bucket, Segments: segments,
 		BindHost: cfg.BindHost, AdvertiseHost: cfg.advertise(),
+		Encrypt: secure != nil, FirstPort: cfg.WorkerPorts.First, LastPort: cfg.WorkerPorts.Last,
 		CancelDeadline: cfg.CancelDeadline, ConnectTimeout: cfg.ConnectTimeout, StallTimeout: cfg.StallTimeout, PlanTimeout: cfg.PlanTimeout,
 		LogRetention: int64(cfg.LogRetention), LogPerWorker: int64(cfg.LogPerWorker), ArtifactCache: int64(cfg.ArtifactCache),
 		Report: func(m *clusterv1.SessionRequest) { n.session.Send(m) },
@@ -69,7 +84,7 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
 			ProtocolMin: version.ProtocolMin, ProtocolMax: version.ProtocolMax, Version: version.Version,
 			Platform: runtime.GOOS + "/" + runtime.GOARCH, StorageUrl: cfg.StorageURL, ClusterId: data.cluster,
 		},
-		Handler: n, Logger: logger,
+		Handler: n, TLS: secure, Logger: logger,
 	})
 
 	adminAddress := "off"

@@ -18,11 +18,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/loopback"
+	"github.com/weir-stream/weir/internal/nodetls"
 )
 
 // Config configures a Client.
@@ -35,6 +36,11 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// Pause is the time between rounds over the JobManagers. Default: 200 ms.
 	Pause time.Duration
+	// TLS secures the connections; nil for none.
+	TLS *nodetls.Keeper
+	// Token proves who the user is; empty for none. Without TLS it is sent to this machine only, unless Insecure is set.
+	Token    string
+	Insecure bool
 }
 
 // Client talks to whichever JobManager leads. It may be used concurrently.
@@ -157,28 +163,41 @@ func (c *Client) request(ctx context.Context, fn func(ctx context.Context, conn 
 				break
 			}
 		}
+		if allSettled(said) {
+			return sent, c.noLeader(said, 0)
+		}
 		select {
 		case <-time.After(c.cfg.Pause):
 		case <-ctx.Done():
 			return sent, ctx.Err()
 		}
 		if time.Now().After(deadline) {
-			return sent, c.noLeader(said)
+			return sent, c.noLeader(said, c.cfg.Patience)
 		}
 	}
 }
 
 // NoLeaderError tells that no JobManager took a request.
 type NoLeaderError struct {
-	// Patience is for how long one was looked for.
+	// Patience is for how long one was looked for; 0 when it was clear at once that none would answer.
 	Patience time.Duration
 	// Addresses are the JobManagers that were asked, and Said what came of it, in the same order.
 	Addresses []string
 	Said      []error
 }
 
-func (c *Client) noLeader(said map[string]error) error {
-	e := &NoLeaderError{Patience: c.cfg.Patience}
+// allSettled reports whether every JobManager has turned the connection down for a reason that somebody has to mend.
+func allSettled(said map[string]error) bool {
+	for _, err := range said {
+		if !nodetls.Settled(err) && !errors.Is(err, errTokenInClear) {
+			return false
+		}
+	}
+	return len(said) > 0
+}
+
+func (c *Client) noLeader(said map[string]error, patience time.Duration) error {
+	e := &NoLeaderError{Patience: patience}
 	for _, address := range c.cfg.Addresses {
 		if err, ok := said[address]; ok {
 			e.Addresses, e.Said = append(e.Addresses, address), append(e.Said, err)
@@ -194,7 +213,11 @@ func (c *Client) noLeader(said map[string]error) error {
 // Error implements error.
 func (e *NoLeaderError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "no leading JobManager was found within %v: asked ", e.Patience)
+	if e.Patience == 0 {
+		b.WriteString("no JobManager can be talked to: asked ")
+	} else {
+		fmt.Fprintf(&b, "no leading JobManager was found within %v: asked ", e.Patience)
+	}
 	for i, address := range e.Addresses {
 		if i > 0 {
 			b.WriteString(", ")
@@ -237,16 +260,27 @@ func (c *Client) settle(address string) {
 func (c *Client) connect(ctx context.Context, address string) (*grpc.ClientConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.ConnectTimeout)
 	defer cancel()
+	if c.cfg.Token != "" && c.cfg.TLS == nil && !c.cfg.Insecure && !loopback.Is(address) {
+		return nil, errTokenInClear
+	}
 	c.mu.Lock()
 	conn, ok := c.conns[address]
 	if !ok {
 		conn = &connection{}
+		creds := nodetls.PlainClientCredentials(conn.trouble)
+		if c.cfg.TLS != nil {
+			creds = c.cfg.TLS.ClientCredentials(conn.trouble)
+		}
+		var options []grpc.DialOption
+		if c.cfg.Token != "" {
+			options = append(options, grpc.WithPerRPCCredentials(bearer{c.cfg.Token, c.cfg.TLS != nil}))
+		}
 		var err error
-		conn.ClientConn, err = grpc.NewClient("passthrough:///"+address,
-			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithContextDialer(conn.dial),
+		conn.ClientConn, err = grpc.NewClient("passthrough:///"+address, append(options,
+			grpc.WithTransportCredentials(creds), grpc.WithNoProxy(), grpc.WithContextDialer(conn.dial),
 			// A leader that is frozen keeps its connections; without this a request to it would wait for ever.
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))...)
 		if err != nil {
 			c.mu.Unlock()
 			return nil, err

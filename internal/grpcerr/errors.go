@@ -38,6 +38,10 @@ var (
 	ErrStaleTerm = errors.New("leader is stale")
 	// ErrStorage: checkpoint storage cannot be reached.
 	ErrStorage = errors.New("checkpoint storage failed")
+	// ErrUnauthenticated: the caller has not shown who it is.
+	ErrUnauthenticated = errors.New("not authenticated")
+	// ErrForbidden: the caller is known and may not do this.
+	ErrForbidden = errors.New("not allowed")
 )
 
 // table maps errors to codes and to the reason that names them on the wire. Reasons are never changed or reused.
@@ -61,6 +65,8 @@ var table = []struct {
 	{ErrRefused, codes.PermissionDenied, "REFUSED"},
 	{ErrStaleTerm, codes.FailedPrecondition, "STALE_TERM"},
 	{ErrStorage, codes.Internal, "STORAGE"},
+	{ErrUnauthenticated, codes.Unauthenticated, "UNAUTHENTICATED"},
+	{ErrForbidden, codes.PermissionDenied, "FORBIDDEN"},
 }
 
 // NotLeaderError tells who leads. The address is empty when nobody is known to.

@@ -1,9 +1,10 @@
-// Package loopback finds addresses for servers on this machine alone.
+// Package loopback knows the addresses that only this machine can reach.
 package loopback
 
 import (
 	"fmt"
 	"net"
+	"strings"
 )
 
 // Address returns host:port of a port on loopback.
@@ -21,4 +22,18 @@ func FreePorts(n int) ([]int, error) {
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
+}
+
+// Host reports whether a host, a name or an IP address, can only mean this machine.
+func Host(host string) bool {
+	if ip := net.ParseIP(strings.Trim(host, "[]")); ip != nil {
+		return ip.IsLoopback()
+	}
+	return host == "localhost"
+}
+
+// Is reports whether the host of an address, host:port, can only mean this machine.
+func Is(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && Host(host)
 }

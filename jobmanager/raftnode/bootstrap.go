@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/weir-stream/weir/internal/nodetls"
 )
 
 // bootstrap waits until it is certain that this is a new cluster, and then begins it. It ends early when the node got state from
@@ -54,8 +56,10 @@ func (n *Node) otherMembersEmpty() error {
 		if m.ID == n.cfg.ID {
 			continue
 		}
-		a, err := enquire(context.Background(), m.Address)
+		a, err := n.stream.enquire(context.Background(), m.Address)
 		switch {
+		case nodetls.Settled(err):
+			return fmt.Errorf("member %s at %s cannot be talked to: %w", m.ID, m.Address, err)
 		case err != nil:
 			return fmt.Errorf("member %s at %s does not answer; all members of the list must be up once", m.ID, m.Address)
 		case a.ID != m.ID:

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"time"
+
+	"github.com/weir-stream/weir/internal/nodetls"
 )
 
 // Member is one JobManager of the cluster's first configuration.
@@ -24,10 +26,12 @@ type Config struct {
 	Listen string
 	// Advertise is the host:port by which others reach the listener; empty takes the listener's address.
 	Advertise string
+	// TLS secures the listener and the connections to other members; nil for none.
+	TLS *nodetls.Keeper
 	// Members is the first configuration; empty means this member alone. Later it only overrides the addresses of members that
 	// moved.
 	Members []Member
-	// ServiceAddress and Level are what this member tells others about itself, see [Introduce].
+	// ServiceAddress and Level are what this member tells others about itself, see [Node.Introduce].
 	ServiceAddress string
 	Level          uint32
 	// Heartbeat is the time without contact after which a follower stands for election, and Election the time an election may

@@ -82,7 +82,7 @@ func Open(cfg Config, fsm raft.FSM) (_ *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for state in %s: %w", cfg.Dir, err)
 	}
-	n.stream, err = newStreamLayer(cfg.Listen, cfg.Advertise, n.answerEnquiry(hadState), cfg.Logger)
+	n.stream, err = newStreamLayer(cfg.Listen, cfg.Advertise, cfg.TLS, n.answerEnquiry(hadState), cfg.Logger)
 	if err != nil {
 		return nil, err
 	}

@@ -213,10 +213,10 @@ func TestAnotherMemberTakesOverWithEverythingCommitted(t *testing.T) {
 	servers, err := next.Servers()
 	require.NoError(t, err)
 	require.Len(t, servers, 3)
-	said, err := raftnode.Introduce(t.Context(), back.cfg.ID, back.Address())
+	said, err := back.Introduce(t.Context(), back.cfg.ID, back.Address())
 	require.NoError(t, err)
 	require.Equal(t, raftnode.Introduction{ServiceAddress: "service-of-" + back.cfg.ID, Level: 7}, said)
-	_, err = raftnode.Introduce(t.Context(), "someone", back.Address())
+	_, err = back.Introduce(t.Context(), "someone", back.Address())
 	require.ErrorContains(t, err, back.cfg.ID)
 }
 
@@ -224,10 +224,11 @@ func TestIntroductionEndsWithItsCaller(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
 	require.NoError(t, err)
 	defer l.Close()
+	n := open(t, raftnode.Config{ID: "jm9", Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	_, err = raftnode.Introduce(ctx, "jm1", l.Addr().String())
+	_, err = n.Introduce(ctx, "jm1", l.Addr().String())
 	require.Error(t, err)
 	require.Less(t, time.Since(began), time.Second)
 }

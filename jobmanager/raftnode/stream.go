@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/weir-stream/weir/internal/nodetls"
 )
 
 // The first byte of a connection to the Raft listener says what it is for.
@@ -47,7 +49,9 @@ type streamLayer struct {
 	listener  net.Listener
 	advertise address
 	answer    func() enquiryAnswer
+	tls       *nodetls.Keeper // nil for none
 	logger    *slog.Logger
+	strangers *nodetls.Notices
 
 	conns chan net.Conn // unbuffered: handed to Accept
 	done  chan struct{}
@@ -57,7 +61,7 @@ type streamLayer struct {
 
 var _ raft.StreamLayer = (*streamLayer)(nil)
 
-func newStreamLayer(listen, advertise string, answer func() enquiryAnswer, logger *slog.Logger) (*streamLayer, error) {
+func newStreamLayer(listen, advertise string, tls *nodetls.Keeper, answer func() enquiryAnswer, logger *slog.Logger) (*streamLayer, error) {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("raft listener: %w", err)
@@ -66,7 +70,7 @@ func newStreamLayer(listen, advertise string, answer func() enquiryAnswer, logge
 		advertise = l.Addr().String()
 	}
 	s := &streamLayer{
-		listener: l, advertise: address(advertise), answer: answer, logger: logger,
+		listener: l, advertise: address(advertise), answer: answer, tls: tls, logger: logger, strangers: nodetls.NewNotices(),
 		conns: make(chan net.Conn), done: make(chan struct{}),
 	}
 	s.wg.Add(1)
@@ -93,6 +97,13 @@ func (s *streamLayer) acceptLoop() {
 
 func (s *streamLayer) dispatch(c net.Conn) {
 	defer s.wg.Done()
+	if s.tls != nil {
+		secured, err := s.tls.Server(c)
+		if err != nil {
+			return
+		}
+		c = secured
+	}
 	kind := make([]byte, 1)
 	_ = c.SetReadDeadline(time.Now().Add(firstByteTimeout))
 	if _, err := io.ReadFull(c, kind); err != nil {
@@ -112,7 +123,10 @@ func (s *streamLayer) dispatch(c net.Conn) {
 		_ = json.NewEncoder(c).Encode(s.answer())
 		_ = c.Close()
 	default:
-		s.logger.Warn("connection to the raft listener is not from a member", "remote", c.RemoteAddr().String())
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		if s.strangers.Due(host, time.Now()) {
+			s.logger.Warn("connection to the raft listener is not from a member", "remote", c.RemoteAddr().String(), "uses_tls", s.tls == nil && nodetls.UsesTLS(kind[0]))
+		}
 		_ = c.Close()
 	}
 }
@@ -145,14 +159,23 @@ func (s *streamLayer) wait() { s.wg.Wait() }
 
 // Dial implements raft.StreamLayer.
 func (s *streamLayer) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	return dialKind(context.Background(), string(to), kindRaft, timeout)
+	return dialKind(context.Background(), s.tls, string(to), kindRaft, timeout)
 }
 
-func dialKind(ctx context.Context, to string, kind byte, timeout time.Duration) (net.Conn, error) {
+func dialKind(ctx context.Context, tls *nodetls.Keeper, to string, kind byte, timeout time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: timeout}
 	c, err := d.DialContext(ctx, "tcp", to)
 	if err != nil {
 		return nil, err
+	}
+	if tls == nil {
+		c = nodetls.PlainClient(c)
+	} else {
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		if c, err = tls.Client(limited, c, to); err != nil {
+			return nil, fmt.Errorf("%s: %w", to, err)
+		}
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(timeout))
 	if _, err := c.Write([]byte{kind}); err != nil {
@@ -164,9 +187,9 @@ func dialKind(ctx context.Context, to string, kind byte, timeout time.Duration) 
 }
 
 // enquire asks the member at an address about itself.
-func enquire(ctx context.Context, to string) (enquiryAnswer, error) {
+func (s *streamLayer) enquire(ctx context.Context, to string) (enquiryAnswer, error) {
 	var a enquiryAnswer
-	c, err := dialKind(ctx, to, kindEnquiry, enquiryTimeout)
+	c, err := dialKind(ctx, s.tls, to, kindEnquiry, enquiryTimeout)
 	if err != nil {
 		return a, err
 	}
@@ -188,8 +211,8 @@ type Introduction struct {
 }
 
 // Introduce asks the member with this id, within a few seconds, who it is. An error means that it is not reached at the address.
-func Introduce(ctx context.Context, id, at string) (Introduction, error) {
-	a, err := enquire(ctx, at)
+func (n *Node) Introduce(ctx context.Context, id, at string) (Introduction, error) {
+	a, err := n.stream.enquire(ctx, at)
 	switch {
 	case err != nil:
 		return Introduction{}, err

@@ -8,7 +8,6 @@ import (
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/jobmanager/fsm"
-	"github.com/weir-stream/weir/jobmanager/raftnode"
 )
 
 // GetInfo implements clusterv1.MembershipServiceServer. Every member answers for itself.
@@ -45,7 +44,7 @@ func (s *Services) ListMembers(ctx context.Context, _ *clusterv1.ListMembersRequ
 			continue
 		}
 		wg.Go(func() {
-			said, err := raftnode.Introduce(ctx, srv.ID, srv.Address)
+			said, err := s.cluster.Members().Introduce(ctx, srv.ID, srv.Address)
 			m.Reachable = err == nil
 			if said.ServiceAddress != "" {
 				m.Address, m.Level = said.ServiceAddress, said.Level
@@ -71,7 +70,7 @@ func (s *Services) AddMember(ctx context.Context, req *clusterv1.AddMemberReques
 		return nil, invalid("a member is added by its id and its Raft address host:port, not %q and %q", req.GetId(), req.GetRaftAddress())
 	}
 	// A member that is not there would count for the majority at once.
-	if _, err := raftnode.Introduce(ctx, req.GetId(), req.GetRaftAddress()); err != nil {
+	if _, err := s.cluster.Members().Introduce(ctx, req.GetId(), req.GetRaftAddress()); err != nil {
 		return nil, invalid("JobManager %s does not answer at %s; start it first, with all members and itself in its list: %v",
 			req.GetId(), req.GetRaftAddress(), err)
 	}

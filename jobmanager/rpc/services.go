@@ -44,6 +44,7 @@ type Members interface {
 	Servers() ([]raftnode.Server, error)
 	Add(ctx context.Context, id, address string) error
 	Remove(ctx context.Context, id string) error
+	Introduce(ctx context.Context, id, at string) (raftnode.Introduction, error)
 }
 
 // Services implements the gRPC services.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,17 +13,25 @@ import (
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/nodetls"
 )
 
 type stream = grpc.BidiStreamingClient[clusterv1.SessionRequest, clusterv1.SessionResponse]
 
 // converse holds one connection from registration to its end and reports whether it got as far as being registered.
 func (s *Session) converse(ctx context.Context, address string) (registered bool, err error) {
-	conn, err := s.dial(address)
+	var trouble atomic.Pointer[error]
+	conn, err := s.dial(address, func(err error) { trouble.Store(&err) })
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close()
+	defer func() {
+		// gRPC's error buries it in text.
+		if why := trouble.Load(); err != nil && why != nil && nodetls.Settled(*why) {
+			err = *why
+		}
+	}()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 

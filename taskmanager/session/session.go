@@ -10,11 +10,11 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/nodetls"
 )
 
 // Errors that end one connection. Run goes on to the next JobManager.
@@ -58,6 +58,8 @@ type Config struct {
 	RefusedPause time.Duration
 	// ConnectTimeout bounds connecting to one JobManager and its answer to the registration. Default: 5 s.
 	ConnectTimeout time.Duration
+	// TLS secures connections; nil for none.
+	TLS *nodetls.Keeper
 	// DialOptions are added to those of the package; tests dial in memory.
 	DialOptions []grpc.DialOption
 	Logger      *slog.Logger
@@ -182,9 +184,14 @@ func (s *Session) logEnd(address, hint string, registered bool, err error) {
 }
 
 // dial opens a connection to a JobManager; nothing is sent before the first call.
-func (s *Session) dial(address string) (*grpc.ClientConn, error) {
+// trouble is told why the connection does not stand, where that is known.
+func (s *Session) dial(address string, trouble func(error)) (*grpc.ClientConn, error) {
+	creds := nodetls.PlainClientCredentials(trouble)
+	if s.cfg.TLS != nil {
+		creds = s.cfg.TLS.ClientCredentials(trouble)
+	}
 	opts := append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(creds),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithNoProxy(),

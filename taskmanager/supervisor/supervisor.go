@@ -29,6 +29,9 @@ type Config struct {
 	Segments *segmentstore.Store
 	// BindHost and AdvertiseHost go into each Prepare command.
 	BindHost, AdvertiseHost string
+	// So do Encrypt, which puts the data connections of workers under TLS, and the range of their ports; zero means any port.
+	Encrypt             bool
+	FirstPort, LastPort uint16
 	// CancelDeadline is how long a worker may take to exit once it should.
 	CancelDeadline time.Duration
 	// ConnectTimeout is how long a started worker may take to connect.

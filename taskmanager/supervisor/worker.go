@@ -55,6 +55,7 @@ type worker struct {
 func newWorker(s *Supervisor, key attemptKey, m *clusterv1.StartWorker, socket string) *worker {
 	p := m.GetPrepare()
 	p.BindHost, p.AdvertiseHost = s.cfg.BindHost, s.cfg.AdvertiseHost
+	p.Encrypt, p.FirstPort, p.LastPort = s.cfg.Encrypt, uint32(s.cfg.FirstPort), uint32(s.cfg.LastPort)
 	subtasks := map[uint32]struct{}{}
 	for _, t := range p.GetTasks() {
 		subtasks[t.GetSubtask()] = struct{}{}
@@ -313,7 +314,7 @@ func storage(err error) error {
 
 // ownVariables are settings of Weir that a job binary must not inherit: a node's, and those that a supervisor sets itself.
 var ownVariables = []string{
-	"WEIR_TM_", "WEIR_JM_", "WEIR_JOBMANAGER=", "WEIR_MODE=", "WEIR_CONTROL_SOCKET=", "WEIR_TOKEN=", "WEIR_WORK_DIR=",
+	"WEIR_TM_", "WEIR_JM_", "WEIR_JOBMANAGER=", "WEIR_API_TOKEN=", "WEIR_TOKEN_FILE=", "WEIR_TLS_", "WEIR_MODE=", "WEIR_CONTROL_SOCKET=", "WEIR_TOKEN=", "WEIR_WORK_DIR=",
 	"WEIR_PLAN_OUTPUT=", "WEIR_PARALLELISM=", "WEIR_JOB_NAME=", "WEIR_JOB_DEFAULT_NAME=", "WEIR_STATE_DIR=",
 }
 

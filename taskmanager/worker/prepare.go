@@ -40,8 +40,9 @@ func (w *Worker) prepare(ctx context.Context, p *workerv1.Prepare) error {
 	w.deployment = d
 	address := ""
 	if !d.settleOnly {
-		identity := exchange.Attempt{Job: p.GetJobId(), Attempt: p.GetAttempt(), Token: p.GetToken()}
-		if d.server, err = exchange.Listen(orLoopback(p.GetBindHost()), identity); err != nil {
+		identity := exchange.Attempt{Job: p.GetJobId(), Attempt: p.GetAttempt(), Token: p.GetToken(), Encrypt: p.GetEncrypt()}
+		ports := exchange.Ports{First: uint16(p.GetFirstPort()), Last: uint16(p.GetLastPort())}
+		if d.server, err = exchange.Listen(orLoopback(p.GetBindHost()), ports, identity); err != nil {
 			return err
 		}
 		d.dialer = exchange.NewDialer(identity)

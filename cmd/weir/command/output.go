@@ -179,6 +179,9 @@ func worded(err error) string {
 	if errors.Is(err, context.Canceled) && !errors.As(err, &unknown) && !errors.As(err, &unseen) {
 		return "interrupted" // and nothing was changed
 	}
+	if hint := securityHint(err); hint != "" {
+		return err.Error() + "\n" + hint
+	}
 	var lost *client.NoLeaderError
 	if errors.As(err, &lost) && !errors.Is(err, grpcerr.ErrNotLeader) { // no JobManager has answered
 		return err.Error() + "\nThe addresses of the JobManagers are set with --jobmanager or WEIR_JOBMANAGER"

@@ -132,6 +132,7 @@ type clientFlags struct {
 	addresses []string
 	patience  *time.Duration
 	output    string
+	security  *securityFlags
 }
 
 func (a *app) clientFlags(cmd *cobra.Command) *clientFlags {
@@ -142,6 +143,7 @@ func (a *app) clientFlags(cmd *cobra.Command) *clientFlags {
 	}
 	cmd.Flags().StringSliceVar(&f.addresses, "jobmanager", addresses, "host:port of JobManagers; also WEIR_JOBMANAGER")
 	f.patience = positive(cmd, "patience", 15*time.Second, "how long to look for a leading JobManager")
+	f.security = a.securityFlags(cmd)
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "format of the result: text or json")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return f
@@ -158,7 +160,11 @@ func (f *clientFlags) connect() (*client.Client, error) {
 			return nil, &usageError{fmt.Errorf("--jobmanager or WEIR_JOBMANAGER: %q is not host:port, such as 127.0.0.1:6123", f.addresses[i])}
 		}
 	}
-	return client.New(client.Config{Addresses: f.addresses, Patience: *f.patience}), nil
+	cfg := client.Config{Addresses: f.addresses, Patience: *f.patience}
+	if err := f.security.apply(&cfg); err != nil {
+		return nil, err
+	}
+	return client.New(cfg), nil
 }
 
 // env returns a variable of the environment.

@@ -414,7 +414,12 @@ type Prepare struct {
 	BindHost      string `protobuf:"bytes,10,opt,name=bind_host,json=bindHost,proto3" json:"bind_host,omitempty"`
 	AdvertiseHost string `protobuf:"bytes,11,opt,name=advertise_host,json=advertiseHost,proto3" json:"advertise_host,omitempty"`
 	// Commit restored committables and fence, run nothing: used to settle an ending job.
-	SettleOnly    bool `protobuf:"varint,12,opt,name=settle_only,json=settleOnly,proto3" json:"settle_only,omitempty"`
+	SettleOnly bool `protobuf:"varint,12,opt,name=settle_only,json=settleOnly,proto3" json:"settle_only,omitempty"`
+	// Data connections are under TLS, with a key that both ends derive from the token; set by the TaskManager.
+	Encrypt bool `protobuf:"varint,13,opt,name=encrypt,proto3" json:"encrypt,omitempty"`
+	// Ports to open the data listener on, both ends included; 0 for any; set by the TaskManager.
+	FirstPort     uint32 `protobuf:"varint,14,opt,name=first_port,json=firstPort,proto3" json:"first_port,omitempty"`
+	LastPort      uint32 `protobuf:"varint,15,opt,name=last_port,json=lastPort,proto3" json:"last_port,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -531,6 +536,27 @@ func (x *Prepare) GetSettleOnly() bool {
 		return x.SettleOnly
 	}
 	return false
+}
+
+func (x *Prepare) GetEncrypt() bool {
+	if x != nil {
+		return x.Encrypt
+	}
+	return false
+}
+
+func (x *Prepare) GetFirstPort() uint32 {
+	if x != nil {
+		return x.FirstPort
+	}
+	return 0
+}
+
+func (x *Prepare) GetLastPort() uint32 {
+	if x != nil {
+		return x.LastPort
+	}
+	return 0
 }
 
 // Start is deployment phase two: fence former attempts, connect the channels, run.
@@ -2132,7 +2158,7 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"checkpoint\x12\x18\n" +
 	"\asettled\x18\x03 \x01(\bR\asettled\x12\x1c\n" +
 	"\tsavepoint\x18\x04 \x01(\bR\tsavepoint\x12.\n" +
-	"\x13allow_dropped_state\x18\x05 \x01(\bR\x11allowDroppedState\"\xa1\x03\n" +
+	"\x13allow_dropped_state\x18\x05 \x01(\bR\x11allowDroppedState\"\xf7\x03\n" +
 	"\aPrepare\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x15\n" +
@@ -2148,7 +2174,11 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	" \x01(\tR\bbindHost\x12%\n" +
 	"\x0eadvertise_host\x18\v \x01(\tR\radvertiseHost\x12\x1f\n" +
 	"\vsettle_only\x18\f \x01(\bR\n" +
-	"settleOnly\"w\n" +
+	"settleOnly\x12\x18\n" +
+	"\aencrypt\x18\r \x01(\bR\aencrypt\x12\x1d\n" +
+	"\n" +
+	"first_port\x18\x0e \x01(\rR\tfirstPort\x12\x1b\n" +
+	"\tlast_port\x18\x0f \x01(\rR\blastPort\"w\n" +
 	"\x05Start\x129\n" +
 	"\taddresses\x18\x01 \x03(\v2\x1b.weir.worker.v1.TaskAddressR\taddresses\x123\n" +
 	"\x05fence\x18\x02 \x03(\v2\x1d.weir.worker.v1.FencedAttemptR\x05fence\"[\n" +

@@ -126,7 +126,7 @@ func TestConversation(t *testing.T) {
 	require.Equal(t, uint32(version.ProtocolMax), hello.GetProtocolMax())
 	require.Equal(t, uint32(os.Getpid()), hello.GetPid())
 	m.commands <- &workerv1.Command{Command: &workerv1.Command_Prepare{Prepare: &workerv1.Prepare{
-		Fingerprint: "f", BindHost: "127.0.0.1", AdvertiseHost: "127.0.0.1",
+		Fingerprint: "f", Token: "secret of the attempt", BindHost: "127.0.0.1", AdvertiseHost: "127.0.0.1",
 	}}}
 	require.Contains(t, m.next(t).GetPrepared().GetDataAddress(), "127.0.0.1:")
 	m.commands <- &workerv1.Command{Command: &workerv1.Command_Start{Start: &workerv1.Start{}}}

@@ -55,7 +55,7 @@ func BenchmarkLocal(b *testing.B) {
 func BenchmarkRemote(b *testing.B) {
 	in := exchange.NewInbox(1)
 	id := exchange.ID{Edge: "e"}
-	s, err := exchange.Listen("127.0.0.1", attempt)
+	s, err := exchange.Listen("127.0.0.1", exchange.Ports{}, attempt)
 	require.NoError(b, err)
 	defer s.Close(false)
 	s.Register(id, in, 0, func(error) {})

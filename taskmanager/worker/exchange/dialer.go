@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -39,6 +40,8 @@ type Attempt struct {
 	Attempt uint64
 	// Token is the secret of the attempt.
 	Token string
+	// Encrypt puts connections under TLS, with a key derived from the token, which then does not travel itself.
+	Encrypt bool
 }
 
 // Dialer connects remote senders. Channels to one worker share a connection.
@@ -48,14 +51,22 @@ type Dialer struct {
 	wg      sync.WaitGroup
 
 	mu      sync.Mutex
-	conns   map[string]*grpc.ClientConn
+	conns   map[string]*connection
 	senders []*Remote
 	closed  bool
 }
 
+// connection is a connection to one worker.
+type connection struct {
+	*grpc.ClientConn
+	// stranger is canceled when the worker turned out not to have the attempt's key.
+	stranger   context.Context //nolint:containedctx // it is an event, for context.AfterFunc
+	isStranger context.CancelFunc
+}
+
 // NewDialer returns a dialer.
 func NewDialer(attempt Attempt) *Dialer {
-	return &Dialer{attempt: attempt, pool: &framePool{}, conns: make(map[string]*grpc.ClientConn)}
+	return &Dialer{attempt: attempt, pool: &framePool{}, conns: make(map[string]*connection)}
 }
 
 // Connect connects r to the consumer's worker at addr. It waits for a worker that does not listen yet until ctx ends; a worker that
@@ -69,9 +80,12 @@ func (d *Dialer) Connect(ctx context.Context, addr string, r *Remote) error {
 	// The stream outlives ctx, which bounds only its beginning.
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
+	defer context.AfterFunc(conn.stranger, cancel)()
+	if !d.attempt.Encrypt {
+		streamCtx = metadata.AppendToOutgoingContext(streamCtx, keyToken, d.attempt.Token)
+	}
 	streamCtx = metadata.AppendToOutgoingContext(streamCtx,
-		keyJob, d.attempt.Job, keyAttempt, strconv.FormatUint(d.attempt.Attempt, 10), keyToken, d.attempt.Token,
-		keyEdge, r.id.Edge, keyProducer, strconv.Itoa(r.id.Producer), keyConsumer, strconv.Itoa(r.id.Consumer))
+		keyJob, d.attempt.Job, keyAttempt, strconv.FormatUint(d.attempt.Attempt, 10), keyEdge, r.id.Edge, keyProducer, strconv.Itoa(r.id.Producer), keyConsumer, strconv.Itoa(r.id.Consumer))
 	desc := &grpc.StreamDesc{StreamName: "Connect", ClientStreams: true, ServerStreams: true}
 	stream, err := conn.NewStream(streamCtx, desc, exchangev1.ExchangeService_Connect_FullMethodName)
 	if err == nil {
@@ -85,6 +99,8 @@ func (d *Dialer) Connect(ctx context.Context, addr string, r *Remote) error {
 	if err != nil || !stop() {
 		cancel()
 		switch {
+		case conn.stranger.Err() != nil:
+			return fail(fmt.Errorf("%w: %w", ErrRefused, errStranger))
 		case ctx.Err() != nil && err != nil:
 			return fail(fmt.Errorf("no connection before the deadline: %w", err))
 		case ctx.Err() != nil:
@@ -109,7 +125,7 @@ func (d *Dialer) Connect(ctx context.Context, addr string, r *Remote) error {
 	return nil
 }
 
-func (d *Dialer) conn(addr string) (*grpc.ClientConn, error) {
+func (d *Dialer) conn(addr string) (*connection, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -118,8 +134,19 @@ func (d *Dialer) conn(addr string) (*grpc.ClientConn, error) {
 	if c := d.conns[addr]; c != nil {
 		return c, nil
 	}
-	c, err := grpc.NewClient("passthrough:///"+addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn := &connection{}
+	conn.stranger, conn.isStranger = context.WithCancel(context.Background())
+	creds := insecure.NewCredentials()
+	if d.attempt.Encrypt {
+		cfg, err := d.attempt.tls(conn.isStranger)
+		if err != nil {
+			return nil, err
+		}
+		creds = credentials.NewTLS(cfg)
+	}
+	var err error
+	conn.ClientConn, err = grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(creds),
 		grpc.WithNoProxy(),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
@@ -138,8 +165,8 @@ func (d *Dialer) conn(addr string) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to worker at %s: %w", addr, err)
 	}
-	d.conns[addr] = c
-	return c, nil
+	d.conns[addr] = conn
+	return conn, nil
 }
 
 // Close ends all connections and waits for their goroutines. Senders that were closed cleanly get closeWait to deliver what they
@@ -171,6 +198,7 @@ func (d *Dialer) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.conns {
+		c.isStranger()
 		_ = c.Close()
 	}
 }

@@ -21,6 +21,9 @@
 // weir-attempt, weir-token, weir-edge-bin, weir-producer, weir-consumer) names the channel; a connection with another job, attempt or
 // token is refused, so that a worker left over from a former attempt can deliver nothing.
 //
+// Where the cluster has TLS, so have these connections, with a key that both ends derive from the token; the token itself is not sent
+// then.
+//
 // # Concurrency
 //
 // A sender is used by its producer's goroutine, an inbox by its consumer's; Close and Fail may be called from any goroutine. The

@@ -95,8 +95,8 @@ func localLink(t *testing.T) *link {
 	return l
 }
 
-func listen(t *testing.T) *exchange.Server {
-	s, err := exchange.Listen("127.0.0.1", attempt)
+func listen(t *testing.T, attempt exchange.Attempt) *exchange.Server {
+	s, err := exchange.Listen("127.0.0.1", exchange.Ports{}, attempt)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close(false) })
 	return s
@@ -105,15 +105,20 @@ func listen(t *testing.T) *exchange.Server {
 func address(s *exchange.Server) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port())) }
 
 func remoteLink(t *testing.T) *link {
-	l, _, _ := remoteEnds(t)
+	l, _, _ := remoteEnds(t, attempt)
 	return l
 }
 
-func remoteEnds(t *testing.T) (*link, *exchange.Server, *exchange.Dialer) {
+func encryptedLink(t *testing.T) *link {
+	l, _, _ := remoteEnds(t, encrypted)
+	return l
+}
+
+func remoteEnds(t *testing.T, attempt exchange.Attempt) (*link, *exchange.Server, *exchange.Dialer) {
 	in := exchange.NewInbox(1)
 	l := &link{inbox: in, failed: make(chan error, 2)}
 	id := exchange.ID{Edge: "a→b", Producer: 1, Consumer: 2}
-	s := listen(t)
+	s := listen(t, attempt)
 	s.Register(id, in, 0, func(err error) { l.failed <- err })
 	d := exchange.NewDialer(attempt)
 	t.Cleanup(d.Close)
@@ -130,7 +135,7 @@ func TestChannel(t *testing.T) {
 	for _, kind := range []struct {
 		name string
 		link func(*testing.T) *link
-	}{{"local", localLink}, {"remote", remoteLink}} {
+	}{{"local", localLink}, {"remote", remoteLink}, {"encrypted", encryptedLink}} {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Run("keeps the order", func(t *testing.T) { testOrder(t, kind.link(t)) })
 			t.Run("bounds what is on its way", func(t *testing.T) { testBound(t, kind.link(t)) })
@@ -283,7 +288,7 @@ func TestRecordOverTheLimit(t *testing.T) {
 }
 
 func TestConnectRefused(t *testing.T) {
-	s := listen(t)
+	s := listen(t, attempt)
 	id := exchange.ID{Edge: "e", Producer: 0, Consumer: 0}
 	s.Register(id, exchange.NewInbox(1), 0, func(error) {})
 	for _, tc := range []struct {
@@ -312,7 +317,7 @@ func TestConnectRefused(t *testing.T) {
 }
 
 func TestSecondConnectionRefused(t *testing.T) {
-	_, s, d := remoteEnds(t)
+	_, s, d := remoteEnds(t, attempt)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	again := exchange.NewRemote(exchange.ID{Edge: "a→b", Producer: 1, Consumer: 2}, func(error) {})
@@ -345,7 +350,7 @@ func failure(t *testing.T, l *link) error {
 }
 
 func TestConsumerLost(t *testing.T) {
-	l, s, _ := remoteEnds(t)
+	l, s, _ := remoteEnds(t, attempt)
 	addr := address(s)
 	s.Close(false)
 	err := failure(t, l)
@@ -356,7 +361,7 @@ func TestConsumerLost(t *testing.T) {
 }
 
 func TestProducerLost(t *testing.T) {
-	l, _, d := remoteEnds(t)
+	l, _, d := remoteEnds(t, attempt)
 	d.Close()
 	err := failure(t, l)
 	var pe *exchange.PeerError
@@ -366,7 +371,7 @@ func TestProducerLost(t *testing.T) {
 
 func TestCleanEndIsNoFailure(t *testing.T) {
 	t.Run("producer first", func(t *testing.T) {
-		l, s, d := remoteEnds(t)
+		l, s, d := remoteEnds(t, attempt)
 		require.NoError(t, l.sender.Send(numbers(0, 10)))
 		l.sender.Close(true)
 		d.Close()
@@ -376,7 +381,7 @@ func TestCleanEndIsNoFailure(t *testing.T) {
 		require.Empty(t, l.failed)
 	})
 	t.Run("consumer first", func(t *testing.T) {
-		l, s, d := remoteEnds(t)
+		l, s, d := remoteEnds(t, attempt)
 		s.Close(true)
 		// What is still sent is of no use to anybody and no failure either.
 		for range 100 {

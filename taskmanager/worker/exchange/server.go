@@ -13,6 +13,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -47,8 +49,19 @@ type endpoint struct {
 }
 
 // Listen opens a data listener on a free port of host.
-func Listen(host string, attempt Attempt) (*Server, error) {
-	lis, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+func Listen(host string, ports Ports, attempt Attempt) (*Server, error) {
+	if attempt.Token == "" {
+		return nil, errNoToken
+	}
+	creds := insecure.NewCredentials()
+	if attempt.Encrypt {
+		cfg, err := attempt.tls(nil)
+		if err != nil {
+			return nil, err
+		}
+		creds = credentials.NewTLS(cfg)
+	}
+	lis, err := ports.listen(host)
 	if err != nil {
 		return nil, fmt.Errorf("open the data listener: %w", err)
 	}
@@ -57,6 +70,7 @@ func Listen(host string, attempt Attempt) (*Server, error) {
 		channels: make(map[ID]*endpoint),
 	}
 	s.grpc = grpc.NewServer(
+		grpc.Creds(creds),
 		grpc.ForceServerCodecV2(rawCodec{&framePool{}}),
 		grpc.MaxRecvMsgSize(maxMessage+partHeader),
 		grpc.StaticStreamWindowSize(streamWindow),
@@ -126,7 +140,8 @@ func (s *Server) accept(ctx context.Context) (ID, *endpoint, error) {
 		}
 		return ""
 	}
-	if subtle.ConstantTimeCompare([]byte(get(keyToken)), []byte(s.attempt.Token)) != 1 {
+	// Under TLS the handshake has shown that the other end has the token.
+	if !s.attempt.Encrypt && subtle.ConstantTimeCompare([]byte(get(keyToken)), []byte(s.attempt.Token)) != 1 {
 		return ID{}, nil, status.Error(codes.PermissionDenied, "wrong token")
 	}
 	if job, attempt := get(keyJob), get(keyAttempt); job != s.attempt.Job || attempt != strconv.FormatUint(s.attempt.Attempt, 10) {
