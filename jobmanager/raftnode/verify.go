@@ -64,7 +64,7 @@ func (n *Node) leads(term uint64) error {
 
 // hasSeen returns nil when a member has seen no later term.
 func (n *Node) hasSeen(ctx context.Context, id, at string, term uint64) error {
-	a, err := enquire(ctx, at)
+	a, err := n.stream.enquire(ctx, at)
 	switch {
 	case err != nil:
 		return err
