@@ -53,6 +53,8 @@ type Config struct {
 const (
 	// stopSlack is the time beyond the cancel deadline in which the end of killed workers must have been reported.
 	stopSlack = time.Second
+	// stopGrace is how long a new leader waits for TaskManagers whose workers it wants stopped: one that comes later is told then.
+	stopGrace = time.Second
 	// closeTimeout bounds the clean close of a finished job's workers; afterwards the job is settled like a failed one.
 	closeTimeout = 30 * time.Second
 	// resultRetry is the pause before a rejected or undecided step is tried again.

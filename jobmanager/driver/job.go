@@ -162,7 +162,7 @@ func (j *job) begin() {
 		return
 	}
 	j.failedAt, j.takingUp = time.Now(), true
-	j.enter(phaseGrace, j.m.cfg.RegisterGrace)
+	j.enter(phaseGrace, min(j.m.cfg.RegisterGrace, stopGrace))
 	j.endGraceWhenComplete()
 }
 
