@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	"github.com/weir-stream/weir/internal/loopback"
@@ -28,6 +29,10 @@ type Config struct {
 	Dir string
 	// JobManagers is 1, 3 or 5. TaskManagers may be 0. Slots are those of each TaskManager.
 	JobManagers, TaskManagers, Slots int
+	// TLS puts every connection under TLS, with certificates made for the cluster.
+	TLS bool
+	// Token is the user's token where the JobManagers demand one.
+	Token string
 	// ConfigureJobManager and ConfigureTaskManager change a node's configuration before its first start.
 	ConfigureJobManager  func(*jobmanager.Config)
 	ConfigureTaskManager func(*taskmanager.Config)
@@ -36,6 +41,8 @@ type Config struct {
 // Cluster is a running cluster.
 type Cluster struct {
 	cfg Config
+	// Security is nil without TLS.
+	Security *Security
 
 	mu           sync.Mutex
 	jobManagers  []*Process
@@ -52,6 +59,11 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	}()
 	if err := os.MkdirAll(c.checkpointDir(), 0o755); err != nil {
 		return nil, err
+	}
+	if cfg.TLS {
+		if c.Security, err = newSecurity(filepath.Join(cfg.Dir, "tls")); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.addJobManagers(); err != nil {
 		return nil, err
@@ -71,6 +83,18 @@ func (c *Cluster) checkpointDir() string { return filepath.Join(c.cfg.Dir, "stor
 
 // Addresses returns the JobManagers' gRPC addresses, separated by commas, as the command line takes them.
 func (c *Cluster) Addresses() string { return strings.Join(c.addresses(), ",") }
+
+// Environ returns the variables with which the command line talks to the cluster.
+func (c *Cluster) Environ() []string {
+	env := []string{"WEIR_JOBMANAGER=" + c.Addresses()}
+	if c.Security != nil {
+		env = append(env, c.Security.environ()...)
+	}
+	if c.cfg.Token != "" {
+		env = append(env, "WEIR_API_TOKEN="+c.cfg.Token)
+	}
+	return env
+}
 
 func (c *Cluster) addresses() []string {
 	var out []string
@@ -113,6 +137,11 @@ func (c *Cluster) addJobManagers() error {
 		cfg.Members = members
 		cfg.Storage = c.StorageURL()
 		cfg.Admin = loopback.Address(ports[2*n+i])
+		if c.Security != nil {
+			if err := c.Security.jobManager(&cfg); err != nil {
+				return err
+			}
+		}
 		if c.cfg.ConfigureJobManager != nil {
 			c.cfg.ConfigureJobManager(&cfg)
 		}
@@ -146,6 +175,11 @@ func (c *Cluster) AddTaskManager() (*Process, error) {
 	cfg.Host = id
 	cfg.StorageURL = c.StorageURL()
 	cfg.AdminAddress = loopback.Address(ports[0])
+	if c.Security != nil {
+		if err := c.Security.taskManager(&cfg); err != nil {
+			return nil, err
+		}
+	}
 	if c.cfg.ConfigureTaskManager != nil {
 		c.cfg.ConfigureTaskManager(&cfg)
 	}
@@ -183,7 +217,7 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		list, err := listMembers(ctx, leader.Address)
+		list, err := c.listMembers(ctx, leader.Address)
 		if err != nil {
 			return err
 		}
@@ -208,7 +242,7 @@ func (c *Cluster) Leader(ctx context.Context) (*Process, error) {
 		if !p.Running() {
 			continue
 		}
-		info, err := info(ctx, p.Address)
+		info, err := c.info(ctx, p.Address)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", p.ID, err))
 			continue
@@ -258,28 +292,40 @@ func (c *Cluster) Close() error {
 	return errors.Join(errs...)
 }
 
-func dial(address string) (*grpc.ClientConn, error) {
-	return grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func (c *Cluster) dial(address string) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if c.Security != nil {
+		creds = c.Security.user.ClientCredentials(nil)
+	}
+	return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds))
 }
 
-func info(ctx context.Context, address string) (*clusterv1.GetInfoResponse, error) {
-	conn, err := dial(address)
+// authorized returns a context for calls of the cluster's user.
+func (c *Cluster) authorized(ctx context.Context) context.Context {
+	if c.cfg.Token == "" {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.cfg.Token)
+}
+
+func (c *Cluster) info(ctx context.Context, address string) (*clusterv1.GetInfoResponse, error) {
+	conn, err := c.dial(address)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(c.authorized(ctx), 2*time.Second)
 	defer cancel()
 	return clusterv1.NewMembershipServiceClient(conn).GetInfo(ctx, &clusterv1.GetInfoRequest{})
 }
 
-func listMembers(ctx context.Context, address string) (*clusterv1.ListMembersResponse, error) {
-	conn, err := dial(address)
+func (c *Cluster) listMembers(ctx context.Context, address string) (*clusterv1.ListMembersResponse, error) {
+	conn, err := c.dial(address)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(c.authorized(ctx), 2*time.Second)
 	defer cancel()
 	return clusterv1.NewMembershipServiceClient(conn).ListMembers(ctx, &clusterv1.ListMembersRequest{})
 }

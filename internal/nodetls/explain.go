@@ -57,7 +57,7 @@ func explain(err error) error {
 	case errors.As(err, &verify):
 		return trouble(ErrUntrusted, ": "+reason(verify), err)
 	case errors.As(err, &network) && network.Op == "remote error":
-		return trouble(ErrRefused, " ("+network.Err.Error()+"); its log says why", err)
+		return trouble(ErrRefused, " ("+network.Err.Error()+"); what it logs or prints says why", err)
 	}
 	return err
 }

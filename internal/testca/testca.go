@@ -24,13 +24,16 @@ type Authority struct {
 	der  []byte
 }
 
-// New returns an authority that is valid for a day.
+// life is how long authorities and users' certificates are valid.
+const life = 60 * 24 * time.Hour
+
+// New returns an authority.
 func New(name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	template, err := template(name, time.Now().Add(24*time.Hour))
+	template, err := template(name, time.Now().Add(life))
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +71,7 @@ func (a *Authority) Sub(name string) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	template, err := template(name, time.Now().Add(24*time.Hour))
+	template, err := template(name, time.Now().Add(life))
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +95,7 @@ func (a *Authority) Node(name string, until time.Time) (Pair, error) {
 
 // User returns a certificate for clients only.
 func (a *Authority) User(name string) (Pair, error) {
-	return a.issue(name, time.Now().Add(12*time.Hour), x509.ExtKeyUsageClientAuth)
+	return a.issue(name, time.Now().Add(life), x509.ExtKeyUsageClientAuth)
 }
 
 func (a *Authority) issue(name string, until time.Time, usage ...x509.ExtKeyUsage) (Pair, error) {

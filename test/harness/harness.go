@@ -111,10 +111,16 @@ type Result struct {
 // Weir runs the command line against the cluster, whatever the outcome.
 func (c *Cluster) Weir(args ...string) Result {
 	c.t.Helper()
+	return c.WeirWith(nil, args...)
+}
+
+// WeirWith is Weir with more environment variables, which override others.
+func (c *Cluster) WeirWith(env []string, args ...string) Result {
+	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.Binaries.Weir, args...)
-	cmd.Env = append(os.Environ(), "WEIR_JOBMANAGER="+c.Addresses())
+	cmd.Env = append(append(os.Environ(), c.Environ()...), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
