@@ -18,7 +18,9 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
@@ -146,7 +148,7 @@ func fakeWorker(behaviour string) int {
 			case "child":
 				address = startChild()
 			case "environment":
-				address = strings.Join([]string{os.Getenv("WEIR_TM_SECRET"), os.Getenv("VISIBLE"), filepath.Base(os.Getenv("WEIR_WORK_DIR"))}, "|")
+				address = strings.Join([]string{os.Getenv("WEIR_TM_SECRET") + os.Getenv("WEIR_API_TOKEN"), os.Getenv("VISIBLE"), filepath.Base(os.Getenv("WEIR_WORK_DIR"))}, "|")
 			}
 			send(&workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{DataAddress: address}}})
 		case *workerv1.Command_Start:
@@ -197,6 +199,16 @@ func useSegments(client workerv1.WorkerServiceClient) string {
 	}
 	if upload("/etc/passwd", "c1/jobs/j1/state/x") == nil || upload(path, "c1/jobs/other/state/x") == nil {
 		return "a foreign file was taken"
+	}
+	// Another process that has found the socket.
+	other, err := grpc.NewClient("unix:"+os.Getenv("WEIR_CONTROL_SOCKET"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err.Error()
+	}
+	defer other.Close()
+	_, err = workerv1.NewWorkerServiceClient(other).UploadSegment(ctx, &workerv1.UploadSegmentRequest{LocalPath: path, Name: "c1/jobs/j1/state/y", Size: 5, Crc32C: sum})
+	if status.Code(err) != codes.PermissionDenied {
+		return fmt.Sprintf("a connection without a hello was served: %v", err)
 	}
 	if err := upload(path, "c1/jobs/j1/state/x"); err != nil {
 		return err.Error()

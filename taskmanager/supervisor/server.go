@@ -49,6 +49,7 @@ func (w *worker) serve() (*control, error) {
 	}
 	ping := max(time.Second, w.s.cfg.StallTimeout/4)
 	c := &control{w: w, server: grpc.NewServer(
+		grpc.Creds(newSocketCredentials()),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: ping, Timeout: max(time.Second, w.s.cfg.StallTimeout-ping)}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
@@ -77,6 +78,7 @@ func (c *control) Control(stream grpc.BidiStreamingServer[workerv1.ControlReques
 	if err := w.admit(first.GetEvent().GetHello()); err != nil {
 		return err
 	}
+	visitorOf(stream.Context()).admitted.Store(true)
 	defer w.disconnected()
 	ended := make(chan struct{})
 	// It ends when the worker closes the stream, when the connection breaks, or when this method returns.
@@ -147,7 +149,7 @@ func (w *worker) event(e *workerv1.Event) {
 // UploadSegment makes a file of the worker's scratch directory durable.
 func (c *control) UploadSegment(ctx context.Context, m *workerv1.UploadSegmentRequest) (*workerv1.UploadSegmentResponse, error) {
 	w := c.w
-	if err := w.known(); err != nil {
+	if err := known(ctx); err != nil {
 		return nil, err
 	}
 	path := filepath.Clean(m.GetLocalPath())
@@ -166,7 +168,7 @@ func (c *control) UploadSegment(ctx context.Context, m *workerv1.UploadSegmentRe
 
 // FetchSegment returns a verified local copy.
 func (c *control) FetchSegment(ctx context.Context, m *workerv1.FetchSegmentRequest) (*workerv1.FetchSegmentResponse, error) {
-	if err := c.w.known(); err != nil {
+	if err := known(ctx); err != nil {
 		return nil, err
 	}
 	path, err := c.w.scope.Fetch(ctx, m.GetSegment())
@@ -176,14 +178,12 @@ func (c *control) FetchSegment(ctx context.Context, m *workerv1.FetchSegmentRequ
 	return &workerv1.FetchSegmentResponse{LocalPath: path}, nil
 }
 
-// known refuses calls before a valid Hello.
-func (w *worker) known() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.hello {
-		return status.Error(codes.PermissionDenied, "the worker has not said hello")
+// known refuses calls over a connection on which no valid Hello has come.
+func known(ctx context.Context) error {
+	if visitorOf(ctx).admitted.Load() {
+		return nil
 	}
-	return nil
+	return status.Error(codes.PermissionDenied, "the worker has not said hello on this connection")
 }
 
 // storageStatus gives an error of the segment store a code that the worker can act on.

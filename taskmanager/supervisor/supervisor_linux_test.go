@@ -116,6 +116,7 @@ func testConfig(dir string) (supervisor.Config, string, error) {
 
 func newFixture(t *testing.T, change ...func(*supervisor.Config)) *fixture {
 	t.Setenv("WEIR_TM_SECRET", "hidden")
+	t.Setenv("WEIR_API_TOKEN", "hidden too")
 	t.Setenv("VISIBLE", "seen")
 	dir, err := os.MkdirTemp("", "weir-supervisor-") // short enough for sockets
 	require.NoError(t, err)
