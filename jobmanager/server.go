@@ -296,6 +296,9 @@ func (s *Server) registerMetrics(reg *prometheus.Registry) {
 		}
 		return 0
 	})
+	if s.tls != nil {
+		gauge("tls_certificate_expires_timestamp_seconds", "When the node's certificate expires.", func() float64 { return float64(s.tls.Expires().Unix()) })
+	}
 	gauge("raft_term", "Current Raft term.", func() float64 { return float64(s.node.Term()) })
 	gauge("raft_applied_index", "Last log position applied.", func() float64 { applied, _, _ := s.node.Stats(); return float64(applied) })
 	gauge("raft_last_index", "Last log position stored.", func() float64 { _, _, last := s.node.Stats(); return float64(last) })

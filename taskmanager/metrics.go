@@ -23,6 +23,9 @@ func (n *node) register(r *prometheus.Registry, segments *segmentstore.Store) {
 		}
 		return 0
 	})
+	if n.tls != nil {
+		gauge("tls_certificate_expires_timestamp_seconds", "When the node's certificate expires.", func() float64 { return float64(n.tls.Expires().Unix()) })
+	}
 	gauge("leader_term", "Highest leader term met.", func() float64 { return float64(n.session.Term()) })
 	gauge("slots", "Slots in all.", func() float64 { return float64(n.cfg.Slots) })
 	gauge("slots_free", "Slots that no worker uses.", func() float64 { return float64(n.supervisor.FreeSlots()) })

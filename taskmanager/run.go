@@ -63,7 +63,7 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
 			watch.Wait()
 		}()
 	}
-	n := &node{cfg: cfg, data: data, bucket: bucket, logger: logger}
+	n := &node{cfg: cfg, data: data, tls: secure, bucket: bucket, logger: logger}
 	n.supervisor, err = supervisor.New(supervisor.Config{
 		Dir: cfg.DataDir, Slots: cfg.Slots, Bucket: bucket, Segments: segments,
 		BindHost: cfg.BindHost, AdvertiseHost: cfg.advertise(),
@@ -112,6 +112,7 @@ type node struct {
 	cfg        Config
 	data       *dataDir
 	bucket     blob.Bucket
+	tls        *nodetls.Keeper // nil for none
 	logger     *slog.Logger
 	supervisor *supervisor.Supervisor
 	session    *session.Session

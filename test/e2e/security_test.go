@@ -40,6 +40,10 @@ func TestClusterUnderTLS(t *testing.T) {
 	require.Len(t, hosts, 2, "the job runs on both TaskManagers")
 
 	rotate(t, c, id, run)
+	for _, p := range append(c.JobManagers(), c.TaskManagers()...) {
+		metrics, _ := get(t, "http://"+p.Admin+"/metrics")
+		require.Contains(t, metrics, "weir_"+string(p.Role)+"_tls_certificate_expires_timestamp_seconds")
+	}
 	for _, f := range []fault{{"leading JobManager", killLeader}, {"TaskManager", killTaskManager}} {
 		f.do(t, c)
 		c.WaitState(id, "RUNNING", 30*time.Second)
