@@ -1,6 +1,7 @@
 package localcluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ type Config struct {
 	// ConfigureJobManager and ConfigureTaskManager change a node's configuration before its first start.
 	ConfigureJobManager  func(*jobmanager.Config)
 	ConfigureTaskManager func(*taskmanager.Config)
+	// Environment returns what is added to the environment of a node, by its id; nil adds nothing.
+	Environment func(id string) []string
 }
 
 // Cluster is a running cluster.
@@ -149,7 +152,7 @@ func (c *Cluster) addJobManagers() error {
 		if err != nil {
 			return err
 		}
-		p.Address, p.Admin = cfg.Listen, cfg.Admin
+		p.Address, p.Admin = cmp.Or(cfg.Advertise, cfg.Listen), cfg.Admin
 		c.jobManagers = append(c.jobManagers, p)
 		if err := p.Start(); err != nil {
 			return err
@@ -201,6 +204,9 @@ func (c *Cluster) process(role Role, id string, cfg any) (*Process, error) {
 	p := &Process{
 		Role: role, ID: id, binary: c.cfg.Binary,
 		config: filepath.Join(c.cfg.Dir, id+".yaml"), log: filepath.Join(c.cfg.Dir, id+".log"),
+	}
+	if c.cfg.Environment != nil {
+		p.environment = c.cfg.Environment(id)
 	}
 	return p, os.WriteFile(p.config, text, 0o644)
 }
@@ -262,6 +268,27 @@ func (c *Cluster) WaitLeader(ctx context.Context) (*Process, error) {
 		return err
 	})
 	return leader, err
+}
+
+// WaitWhole waits until every JobManager runs and follows one leader, and every TaskManager has registered with it.
+func (c *Cluster) WaitWhole(ctx context.Context) error {
+	if err := c.WaitReady(ctx); err != nil {
+		return err
+	}
+	return c.poll(ctx, "all JobManagers to follow one leader", func(ctx context.Context) error {
+		leaders := make(map[string]bool)
+		for _, p := range c.JobManagers() {
+			info, err := info(ctx, p.Address)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.ID, err)
+			}
+			leaders[info.GetLeaderId()] = true
+		}
+		if len(leaders) != 1 || leaders[""] {
+			return fmt.Errorf("they name %v", leaders)
+		}
+		return nil
+	})
 }
 
 func (c *Cluster) poll(ctx context.Context, what string, check func(context.Context) error) error {

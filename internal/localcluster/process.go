@@ -28,10 +28,11 @@ type Process struct {
 	Role Role
 	// ID is the node's name in the cluster, for example "jm1".
 	ID string
-	// Address is a JobManager's gRPC address; Admin is the address of metrics and health.
+	// Address is the gRPC address that a JobManager advertises; Admin is the address of metrics and health.
 	Address, Admin string
 
 	binary, config, log string
+	environment         []string // added to this process's own
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -58,6 +59,7 @@ func (p *Process) Start() error {
 	cmd := exec.Command(p.binary, string(p.Role), "--config", p.config)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = filepath.Dir(p.config)
+	cmd.Env = append(os.Environ(), p.environment...)
 	cmd.SysProcAttr = child.Attributes()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.ID, err)

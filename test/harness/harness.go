@@ -28,20 +28,22 @@ type Binaries struct {
 }
 
 // Build builds the executables once per test binary; later calls return the same ones.
-var Build = sync.OnceValues(func() (Binaries, error) {
+var Build = sync.OnceValues(func() (Binaries, error) { return build() })
+
+func build(flags ...string) (Binaries, error) {
 	dir, err := os.MkdirTemp("", "weir-test-bin-")
 	if err != nil {
 		return Binaries{}, err
 	}
 	b := Binaries{Weir: filepath.Join(dir, "weir"), Job: filepath.Join(dir, "job")}
 	for out, pkg := range map[string]string{b.Weir: "cmd/weir", b.Job: "test/harness/job"} {
-		cmd := exec.Command("go", "build", "-o", out, "github.com/weir-stream/weir/"+pkg)
-		if text, err := cmd.CombinedOutput(); err != nil {
+		args := append(append([]string{"build"}, flags...), "-o", out, "github.com/weir-stream/weir/"+pkg)
+		if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 			return Binaries{}, fmt.Errorf("build %s: %w\n%s", pkg, err, text)
 		}
 	}
 	return b, nil
-})
+}
 
 // Cluster is a running cluster with its broker and command line.
 type Cluster struct {
@@ -63,10 +65,16 @@ func StartWith(t testing.TB, cfg localcluster.Config, broker *kafkatest.Broker) 
 	t.Helper()
 	bin, err := Build()
 	require.NoError(t, err)
+	return start(t, cfg, broker, bin)
+}
+
+func start(t testing.TB, cfg localcluster.Config, broker *kafkatest.Broker, bin Binaries) *Cluster {
+	t.Helper()
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
 	}
 	cfg.Binary = bin.Weir
+	var err error
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := &Cluster{t: t, Binaries: bin, Broker: broker, Dir: cfg.Dir}
@@ -208,6 +216,14 @@ func (c *Cluster) WaitState(id, state string, timeout time.Duration) JobView {
 		return nil
 	})
 	return v
+}
+
+// WaitWhole waits until every node runs and belongs to the cluster.
+func (c *Cluster) WaitWhole(timeout time.Duration) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	require.NoError(c.t, c.Cluster.WaitWhole(ctx))
 }
 
 // Platform returns GOOS/GOARCH of this machine.

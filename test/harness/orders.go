@@ -90,6 +90,9 @@ func (r *OrderRun) Committed() (uint64, time.Time) {
 	return r.ledger.Committed, r.ledger.LastOutput
 }
 
+// Finished reports whether every order is produced.
+func (r *OrderRun) Finished() bool { return r.finished.Load() }
+
 // AwaitOutput waits for a committed result read after since.
 func (r *OrderRun) AwaitOutput(since time.Time, timeout time.Duration) {
 	r.t.Helper()

@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"testing"
+	"time"
 
 	"github.com/weir-stream/weir/internal/localcluster"
 )
@@ -43,4 +47,32 @@ func (c *Cluster) WorkerOf() (pid int, tm *localcluster.Process, err error) {
 		}
 	}
 	return 0, nil, fmt.Errorf("no TaskManager runs a worker")
+}
+
+// WorkersByTaskManager returns the process ids of all workers, by the id of their TaskManager.
+func (c *Cluster) WorkersByTaskManager() map[string][]int {
+	out := map[string][]int{}
+	for _, p := range c.TaskManagers() {
+		if !p.Running() {
+			continue
+		}
+		if pids := Workers(p); len(pids) > 0 {
+			slices.Sort(pids)
+			out[p.ID] = pids
+		}
+	}
+	return out
+}
+
+// AwaitDead waits until no process with one of the ids is left.
+func AwaitDead(t testing.TB, pids []int, timeout time.Duration) {
+	t.Helper()
+	Eventually(t, timeout, "the processes to be gone", func() error {
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, 0); err == nil {
+				return fmt.Errorf("process %d lives", pid)
+			}
+		}
+		return nil
+	})
 }

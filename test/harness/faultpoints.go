@@ -1,0 +1,68 @@
+package harness
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-stream/weir/internal/faultpoint"
+	"github.com/weir-stream/weir/internal/kafkatest"
+	"github.com/weir-stream/weir/internal/localcluster"
+)
+
+// BuildWithFaultPoints builds the executables with fault points, once per test binary.
+var BuildWithFaultPoints = sync.OnceValues(func() (Binaries, error) { return build("-tags", "faultpoint") })
+
+// StartWithFaultPoints is Start with executables that have fault points, none of them armed.
+func StartWithFaultPoints(t testing.TB, cfg localcluster.Config) *Cluster {
+	t.Helper()
+	bin, err := BuildWithFaultPoints()
+	require.NoError(t, err)
+	cfg.Dir = t.TempDir()
+	cfg.Environment = func(id string) []string {
+		dir := pointsDir(cfg.Dir, id)
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		return []string{faultpoint.EnvDir + "=" + dir}
+	}
+	return start(t, cfg, kafkatest.Shared(t), bin)
+}
+
+func pointsDir(dir, id string) string { return filepath.Join(dir, "faultpoints", id) }
+
+func (c *Cluster) pointFile(p *localcluster.Process, point faultpoint.Point) string {
+	return filepath.Join(pointsDir(c.Dir, p.ID), string(point))
+}
+
+// Arm makes a node, and the workers that it starts, act at a point from now on; see package faultpoint for the actions.
+func (c *Cluster) Arm(p *localcluster.Process, point faultpoint.Point, action string) {
+	c.t.Helper()
+	path := c.pointFile(p, point)
+	require.NoError(c.t, os.RemoveAll(path+faultpoint.Fired))
+	require.NoError(c.t, os.WriteFile(path+".new", []byte(action), 0o644))
+	require.NoError(c.t, os.Rename(path+".new", path))
+}
+
+// Disarm undoes Arm, whether the node has acted or not.
+func (c *Cluster) Disarm(p *localcluster.Process, point faultpoint.Point) {
+	c.t.Helper()
+	require.NoError(c.t, os.RemoveAll(c.pointFile(p, point)))
+	require.NoError(c.t, os.RemoveAll(c.pointFile(p, point)+faultpoint.Fired))
+}
+
+// AwaitFired waits until a node is at an armed point.
+func (c *Cluster) AwaitFired(p *localcluster.Process, point faultpoint.Point, timeout time.Duration) {
+	c.t.Helper()
+	Eventually(c.t, timeout, p.ID+" to be at "+string(point), func() error {
+		_, err := os.Stat(c.pointFile(p, point) + faultpoint.Fired)
+		if errors.Is(err, fs.ErrNotExist) {
+			return errors.New("it is not")
+		}
+		return err
+	})
+}

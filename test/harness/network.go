@@ -1,0 +1,236 @@
+package harness
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-stream/weir/internal/localcluster"
+	"github.com/weir-stream/weir/internal/loopback"
+	"github.com/weir-stream/weir/jobmanager"
+)
+
+// Network stands between the JobManagers, and between them and everybody else: each is reached through two proxies only, and an
+// isolated one gets and sends nothing while its connections stand, as when packets are dropped. What was sent meanwhile arrives
+// after the healing, as it would when TCP repeats it. A new connection to or from an isolated node is taken and stays silent.
+//
+// A connection's origin is the process that owns its other end, which the kernel tells.
+type Network struct {
+	nodes func() []*localcluster.Process
+
+	mu       sync.Mutex
+	healed   *sync.Cond
+	isolated map[string]bool
+	closed   bool
+	conns    map[net.Conn]bool
+	proxies  []net.Listener
+	wg       sync.WaitGroup
+
+	raft, grpc []string // addresses of the proxies
+	direct     map[string]string
+}
+
+// NewNetwork prepares a network for n JobManagers. Its Configure goes into the cluster's configuration; Of comes after its start.
+func NewNetwork(t testing.TB, n int) *Network {
+	t.Helper()
+	w := &Network{
+		nodes: func() []*localcluster.Process { return nil }, isolated: make(map[string]bool), conns: make(map[net.Conn]bool),
+		direct: make(map[string]string),
+	}
+	w.healed = sync.NewCond(&w.mu)
+	t.Cleanup(w.close)
+	for range 2 * n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		w.proxies = append(w.proxies, l)
+	}
+	for i := range n {
+		w.raft = append(w.raft, w.proxies[i].Addr().String())
+		w.grpc = append(w.grpc, w.proxies[n+i].Addr().String())
+	}
+	return w
+}
+
+// Of tells the network which processes there are.
+func (w *Network) Of(c *Cluster) { w.nodes = c.JobManagers }
+
+// Configure makes a JobManager reachable through the network only.
+func (w *Network) Configure(cfg *jobmanager.Config) {
+	ports, err := loopback.FreePorts(1)
+	if err != nil {
+		panic(err) // no free port on loopback: nothing works here
+	}
+	cfg.Members = slices.Clone(cfg.Members)
+	for i := range cfg.Members {
+		cfg.Members[i].RaftAddress = w.raft[i]
+	}
+	i := slices.IndexFunc(cfg.Members, func(m jobmanager.Member) bool { return m.ID == cfg.ID })
+	cfg.RaftListen = loopback.Address(ports[0])
+	cfg.RaftAdvertise, cfg.Advertise = w.raft[i], w.grpc[i]
+	w.direct[cfg.ID] = cfg.Listen
+	w.serve(w.proxies[i], cfg.ID, cfg.RaftListen)
+	w.serve(w.proxies[len(cfg.Members)+i], cfg.ID, cfg.Listen)
+}
+
+// Direct returns the gRPC address that a client on the JobManager's own side of an isolation uses.
+func (w *Network) Direct(p *localcluster.Process) string { return w.direct[p.ID] }
+
+// Isolate drops everything to and from a JobManager.
+func (w *Network) Isolate(p *localcluster.Process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.isolated[p.ID] = true
+}
+
+// Heal ends every isolation.
+func (w *Network) Heal() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.isolated)
+	w.healed.Broadcast()
+}
+
+func (w *Network) close() {
+	w.mu.Lock()
+	w.closed = true
+	for c := range w.conns {
+		_ = c.Close()
+	}
+	for _, l := range w.proxies {
+		_ = l.Close()
+	}
+	w.healed.Broadcast()
+	w.mu.Unlock()
+	w.wg.Wait()
+}
+
+func (w *Network) serve(l net.Listener, id, target string) {
+	w.wg.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			w.wg.Go(func() { w.connect(client, id, target) })
+		}
+	})
+}
+
+// connect joins a connection with the node that it is for, as soon as neither end is isolated.
+func (w *Network) connect(client net.Conn, id, target string) {
+	defer client.Close()
+	origin := w.origin(client.RemoteAddr())
+	if !w.track(client) || !w.pass(origin, id) {
+		return
+	}
+	defer w.forget(client)
+	server, err := net.DialTimeout("tcp", target, 5*time.Second)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	if !w.track(server) {
+		return
+	}
+	defer w.forget(server)
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+		both.Go(func() {
+			w.carry(way[0], way[1], origin, id)
+			_, _ = client.Close(), server.Close()
+		})
+	}
+	both.Wait()
+}
+
+func (w *Network) carry(from, to net.Conn, origin, id string) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if !w.pass(origin, id) {
+			return
+		}
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// pass waits until neither end is isolated; it returns false at the end of the network.
+func (w *Network) pass(origin, id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for !w.closed && (w.isolated[origin] || w.isolated[id]) {
+		w.healed.Wait()
+	}
+	return !w.closed
+}
+
+func (w *Network) track(c net.Conn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	w.conns[c] = true
+	return true
+}
+
+func (w *Network) forget(c net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.conns, c)
+}
+
+// origin returns the id of the JobManager that a connection comes from; empty for anybody else.
+func (w *Network) origin(remote net.Addr) string {
+	inode := socketInode(remote.(*net.TCPAddr))
+	if inode == "" {
+		return ""
+	}
+	for _, p := range w.nodes() {
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.PID()))
+		for _, fd := range fds {
+			if to, err := os.Readlink(fd); err == nil && to == "socket:["+inode+"]" {
+				return p.ID
+			}
+		}
+	}
+	return ""
+}
+
+// socketInode returns the inode of the socket that is bound to an address on this machine.
+func socketInode(a *net.TCPAddr) string {
+	f, err := os.Open("/proc/net/tcp")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(f)
+	ip := a.IP.To4()
+	local := fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], a.Port)
+	for _, line := range strings.Split(string(text), "\n") {
+		// sl local remote state queues timer retransmits uid timeout inode
+		if f := strings.Fields(line); len(f) > 9 && f[1] == local {
+			if _, err := strconv.Atoi(f[9]); err == nil {
+				return f[9]
+			}
+		}
+	}
+	return ""
+}
