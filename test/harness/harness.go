@@ -94,6 +94,13 @@ func start(t testing.TB, cfg localcluster.Config, broker *kafkatest.Broker, bin 
 	return c
 }
 
+// For returns the cluster as one subtest uses it, which then fails alone.
+func (c *Cluster) For(t testing.TB) *Cluster {
+	of := *c
+	of.t = t
+	return &of
+}
+
 func (c *Cluster) printLogs() {
 	for _, args := range [][]string{{"list", "--all"}, {"list", "-o", "json"}} {
 		r := c.Weir(args...)

@@ -1,0 +1,280 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-stream/weir/internal/faultpoint"
+	"github.com/weir-stream/weir/internal/localcluster"
+	"github.com/weir-stream/weir/test/harness"
+)
+
+// underway is how long what a leader has sent may take to arrive, before it is killed.
+const underway = 300 * time.Millisecond
+
+// A leader dies with a protocol half done, exactly there; the next one finishes or undoes it. docs/design/leader-change.md has the table.
+func TestLeaderDiesHalfWay(t *testing.T) {
+	c := harness.StartWithFaultPoints(t, localcluster.Config{JobManagers: 3, TaskManagers: 2, Slots: 4})
+	t.Run("through a checkpoint", func(t *testing.T) { diesInCheckpoints(t, c.For(t)) })
+	for _, d := range deployments {
+		t.Run("through a deployment, at "+string(d.point), func(t *testing.T) { diesInDeployment(t, c.For(t), d) })
+	}
+	for _, p := range []faultpoint.Point{faultpoint.EndLogged, faultpoint.ResultDue} {
+		t.Run("through a cancel, at "+string(p), func(t *testing.T) { diesInCancel(t, c.For(t), p) })
+	}
+	for _, p := range []faultpoint.Point{faultpoint.ExportDue, faultpoint.SavepointRecorded} {
+		t.Run("through a stop with savepoint, at "+string(p), func(t *testing.T) { diesInStop(t, c.For(t), p) })
+	}
+}
+
+// leaderAt makes the leader hang at a point, the n-th time, does what brings it there, and returns the leader when it is there and what
+// it has sent has arrived.
+func leaderAt(t *testing.T, c *harness.Cluster, point faultpoint.Point, n int, bring func()) *localcluster.Process {
+	t.Helper()
+	leader, err := c.WaitLeader(t.Context())
+	require.NoError(t, err)
+	c.Arm(leader, point, fmt.Sprintf("hang@%d", n))
+	if bring != nil {
+		bring()
+	}
+	c.AwaitFired(leader, point, 20*time.Second)
+	time.Sleep(underway)
+	return leader
+}
+
+// replace kills a leader, waits for the next one, and starts the killed one again.
+func replace(t *testing.T, c *harness.Cluster, leader *localcluster.Process, point faultpoint.Point) {
+	t.Helper()
+	require.NoError(t, leader.Kill())
+	c.Disarm(leader, point)
+	_, err := c.WaitLeader(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, leader.Start())
+	c.WaitWhole(30 * time.Second)
+}
+
+func diesInCheckpoints(t *testing.T, c *harness.Cluster) {
+	u := startUndisturbed(t, c, 45*3000, 3000, 4)
+	require.Len(t, u.workers, 2, "TaskManagers with tasks")
+	// inProgress is the checkpoint that the leader is at: ids are used in order.
+	inProgress := func() uint64 { return u.watch.Last().ID + 1 }
+	for _, at := range []struct {
+		name  string
+		point faultpoint.Point
+		n     int
+	}{
+		{"trigger sent to one worker of two", faultpoint.TriggerSent, 1},
+		{"trigger sent to all workers", faultpoint.TriggerSent, 2},
+		{"all acknowledgements reached only the leader", faultpoint.AllAcknowledged, 1},
+	} {
+		leader := leaderAt(t, c, at.point, at.n, nil)
+		lost, killed := inProgress(), time.Now()
+		replace(t, c, leader, at.point)
+		cp := u.awaitCheckpoint(t, killed)
+		require.Greater(t, cp.ID, lost, at.name)
+		for _, done := range u.watch.All() {
+			require.NotEqual(t, lost, done.ID, "%s: a checkpoint of the former leader completed", at.name)
+		}
+		u.require(t)
+		t.Logf("%s: %d dropped, %d complete %s after the kill", at.name, lost, cp.ID, cp.At.Sub(killed).Round(time.Millisecond))
+	}
+
+	// The completion is in the log, and no worker knows. The next leader tells them before anything else: it is stopped before its own
+	// first completion, so that the output which becomes visible is that of the former leader's checkpoint.
+	leader := leaderAt(t, c, faultpoint.CompletionLogged, 1, nil)
+	logged := inProgress()
+	before, _ := u.run.Committed()
+	var others []*localcluster.Process
+	for _, p := range c.JobManagers() {
+		if p != leader {
+			others = append(others, p)
+			c.Arm(p, faultpoint.AllAcknowledged, "hang")
+		}
+	}
+	require.NoError(t, leader.Kill())
+	next, err := c.WaitLeader(t.Context())
+	require.NoError(t, err)
+	c.AwaitFired(next, faultpoint.AllAcknowledged, 20*time.Second)
+	harness.Eventually(t, 10*time.Second, "the output of the checkpoint that is only in the log", func() error {
+		if now, _ := u.run.Committed(); now == before {
+			return fmt.Errorf("%d orders are committed, as before", now)
+		}
+		return nil
+	})
+	require.NoError(t, leader.Start())
+	harness.Eventually(t, 10*time.Second, "the killed leader to be back", func() error {
+		return c.Cluster.WaitWhole(t.Context())
+	})
+	killed := time.Now()
+	require.NoError(t, next.Kill())
+	for _, p := range others {
+		c.Disarm(p, faultpoint.AllAcknowledged)
+	}
+	require.NoError(t, next.Start())
+	c.WaitWhole(30 * time.Second)
+	c.Disarm(leader, faultpoint.CompletionLogged)
+	require.Greater(t, u.awaitCheckpoint(t, killed).ID, logged)
+	u.require(t)
+	u.end(t)
+}
+
+// deployment is a point of a deployment. Once the log says that the attempt goes, the next leader goes on with it; before, it may begin
+// another one.
+type deployment struct {
+	point faultpoint.Point
+	goes  bool
+}
+
+var deployments = []deployment{
+	{faultpoint.AttemptLogged, false},
+	{faultpoint.WorkerOrdered, false},
+	{faultpoint.StartLogged, true},
+	{faultpoint.StartSent, true},
+}
+
+func diesInDeployment(t *testing.T, c *harness.Cluster, d deployment) {
+	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
+	c.Produce(harness.Numbered(in, partitions, 1, 1000)...)
+	submitted := make(chan harness.Result, 1)
+	leader := leaderAt(t, c, d.point, 1, func() {
+		go func() {
+			submitted <- c.Weir("submit", "-p", "4", c.Binaries.Job, "--", "--brokers", c.Broker.Addr(), "--shape", "keyed", "--in", in, "--out", out)
+		}()
+	})
+	workers := c.WorkersByTaskManager()
+	replace(t, c, leader, d.point)
+	r := <-submitted
+	require.Zero(t, r.Code, "weir submit: %s%s", r.Stdout, r.Stderr)
+	id := firstLine(r.Stdout)
+	job := c.WaitState(id, "RUNNING", 30*time.Second)
+	require.Equal(t, "0", orZero(job.Restarts))
+	if d.goes {
+		require.Equal(t, "1", job.Attempt)
+		require.Equal(t, workers, c.WorkersByTaskManager(), "worker processes")
+	}
+	for tm, pids := range c.WorkersByTaskManager() {
+		require.Len(t, pids, 1, "workers on %s", tm)
+	}
+	c.AwaitCommitted(out, 1000, 30*time.Second)
+	c.Produce(harness.Numbered(in, partitions, 1001, 1500)...)
+	harness.RequireNumbers(t, c.AwaitCommitted(out, 1500, 30*time.Second), 1, 1500)
+	requireOneLiveJob(t, c, id)
+	c.MustWeir("cancel", id)
+	requireNothingLeft(t, c, out)
+}
+
+func diesInCancel(t *testing.T, c *harness.Cluster, point faultpoint.Point) {
+	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
+	id := c.Submit([]string{"-p", "4"}, "--shape", "keyed", "--in", in, "--out", out)
+	c.Produce(harness.Numbered(in, partitions, 1, 1000)...)
+	c.AwaitCommitted(out, 1000, 30*time.Second)
+	canceled := make(chan harness.Result, 1)
+	leader := leaderAt(t, c, point, 1, func() {
+		c.Produce(harness.Numbered(in, partitions, 1001, 2000)...) // transactions are open, or prepared
+		go func() { canceled <- c.Weir("cancel", id) }()
+	})
+	replace(t, c, leader, point)
+	r := <-canceled
+	require.Zero(t, r.Code, "weir cancel: %s%s", r.Stdout, r.Stderr)
+	job := c.Job(id)
+	require.Equal(t, "JOB_STATE_CANCELED", job.State)
+	require.Empty(t, job.Unsettled)
+	requireNothingLeft(t, c, out)
+	seen, err := c.Broker.ReadNumbers(t.Context(), out)
+	require.NoError(t, err)
+	for n, times := range seen {
+		require.Equal(t, 1, times, "record %d", n)
+	}
+	require.GreaterOrEqual(t, len(seen), 1000)
+}
+
+func diesInStop(t *testing.T, c *harness.Cluster, point faultpoint.Point) {
+	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
+	dir := "file://" + t.TempDir()
+	args := []string{"--shape", "count", "--in", in, "--out", out}
+	id := c.Submit([]string{"-p", "4"}, args...)
+	c.Produce(harness.Numbered(in, partitions, 1, 1000)...)
+	c.AwaitCommitted(out, 1000, 30*time.Second)
+	attempt, workers := c.Job(id).Attempt, c.WorkersByTaskManager()
+	stopped := make(chan harness.Result, 1)
+	leader := leaderAt(t, c, point, 1, func() {
+		go func() { stopped <- c.Weir("stop", id, "--savepoint", dir) }()
+	})
+	require.Equal(t, workers, c.WorkersByTaskManager())
+	replace(t, c, leader, point)
+	r := <-stopped
+	require.Zero(t, r.Code, "weir stop: %s%s", r.Stdout, r.Stderr)
+	job := c.Job(id)
+	require.Equal(t, "JOB_STATE_STOPPED", job.State)
+	require.Equal(t, "0", orZero(job.Restarts))
+	require.Equal(t, attempt, job.Attempt, "the attempt that takes the savepoint, and no other one")
+	require.NotEmpty(t, job.Savepoint)
+	require.Equal(t, job.Savepoint, firstLine(r.Stdout))
+	requireNothingLeft(t, c, out)
+
+	// The savepoint is good: counts go on where they were.
+	c.Produce(harness.Numbered(in, partitions, 1001, 2000)...)
+	next := c.Submit([]string{"-p", "4", "--from", job.Savepoint}, args...)
+	counts := map[string]uint64{}
+	for _, rec := range c.AwaitCommitted(out, 2000, 30*time.Second) {
+		counts[string(rec.Key)] = max(counts[string(rec.Key)], binary.BigEndian.Uint64(rec.Value))
+	}
+	require.Len(t, c.Committed(out), 2000)
+	for key, n := range counts {
+		require.Equal(t, uint64(20), n, "records of key %s", key)
+	}
+	c.MustWeir("cancel", next)
+	requireNothingLeft(t, c, out)
+}
+
+func requireOneLiveJob(t *testing.T, c *harness.Cluster, id string) {
+	t.Helper()
+	var list struct {
+		Jobs []struct {
+			ID string `json:"id"`
+		} `json:"jobs"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(c.MustWeir("list", "-o", "json")), &list))
+	require.Len(t, list.Jobs, 1, "live jobs")
+	require.Equal(t, id, list.Jobs[0].ID)
+}
+
+// requireNothingLeft checks that no worker and no open transaction is left of a job.
+func requireNothingLeft(t *testing.T, c *harness.Cluster, out string) {
+	t.Helper()
+	harness.Eventually(t, 10*time.Second, "the workers to be gone", func() error {
+		if left := c.WorkersByTaskManager(); len(left) > 0 {
+			return fmt.Errorf("%v are left", left)
+		}
+		return nil
+	})
+	open, err := c.Broker.OpenTransactions(t.Context(), out)
+	require.NoError(t, err)
+	require.Empty(t, open)
+}
+
+// A program without the tag has no fault points at all, so that nothing of a production process hangs on them.
+func TestReleasesHaveNoFaultPoints(t *testing.T) {
+	with, err := harness.BuildWithFaultPoints()
+	require.NoError(t, err)
+	without, err := harness.Build()
+	require.NoError(t, err)
+	for path, has := range map[string]bool{with.Weir: true, without.Weir: false} {
+		program, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, has, bytes.Contains(program, []byte(faultpoint.EnvDir)), "%s has fault points", path)
+	}
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
