@@ -260,6 +260,12 @@ func (c *Cluster) Leader(ctx context.Context) (*Process, error) {
 	return nil, errors.Join(append(errs, errors.New("no JobManager leads"))...)
 }
 
+// Leads reports whether a JobManager says that it leads.
+func (c *Cluster) Leads(ctx context.Context, p *Process) bool {
+	info, err := info(ctx, p.Address)
+	return err == nil && info.GetLeaderId() == p.ID
+}
+
 // WaitLeader waits for a leader.
 func (c *Cluster) WaitLeader(ctx context.Context) (*Process, error) {
 	var leader *Process

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -30,6 +31,7 @@ func TestLeaderDiesHalfWay(t *testing.T) {
 	for _, p := range []faultpoint.Point{faultpoint.EndLogged, faultpoint.ResultDue} {
 		t.Run("through a cancel, at "+string(p), func(t *testing.T) { diesInCancel(t, c.For(t), p) })
 	}
+	t.Run("through a stop, at "+string(faultpoint.CompletionLogged), func(t *testing.T) { diesInLastCheckpoint(t, c.For(t)) })
 	for _, p := range []faultpoint.Point{faultpoint.ExportDue, faultpoint.SavepointRecorded} {
 		t.Run("through a stop with savepoint, at "+string(p), func(t *testing.T) { diesInStop(t, c.For(t), p) })
 	}
@@ -62,7 +64,7 @@ func replace(t *testing.T, c *harness.Cluster, leader *localcluster.Process, poi
 }
 
 func diesInCheckpoints(t *testing.T, c *harness.Cluster) {
-	u := startUndisturbed(t, c, 45*3000, 3000, 4)
+	u := startUndisturbed(t, c, 25*3000, 3000, 4)
 	require.Len(t, u.workers, 2, "TaskManagers with tasks")
 	// inProgress is the checkpoint that the leader is at: ids are used in order.
 	inProgress := func() uint64 { return u.watch.Last().ID + 1 }
@@ -146,7 +148,7 @@ func diesInDeployment(t *testing.T, c *harness.Cluster, d deployment) {
 	submitted := make(chan harness.Result, 1)
 	leader := leaderAt(t, c, d.point, 1, func() {
 		go func() {
-			submitted <- c.Weir("submit", "-p", "4", c.Binaries.Job, "--", "--brokers", c.Broker.Addr(), "--shape", "keyed", "--in", in, "--out", out)
+			submitted <- c.Weir("submit", "-p", "4", "--name", in, c.Binaries.Job, "--", "--brokers", c.Broker.Addr(), "--shape", "keyed", "--in", in, "--out", out)
 		}()
 	})
 	workers := c.WorkersByTaskManager()
@@ -155,9 +157,9 @@ func diesInDeployment(t *testing.T, c *harness.Cluster, d deployment) {
 	require.Zero(t, r.Code, "weir submit: %s%s", r.Stdout, r.Stderr)
 	id := firstLine(r.Stdout)
 	job := c.WaitState(id, "RUNNING", 30*time.Second)
-	require.Equal(t, "0", orZero(job.Restarts))
 	if d.goes {
 		require.Equal(t, "1", job.Attempt)
+		require.Equal(t, "0", orZero(job.Restarts))
 		require.Equal(t, workers, c.WorkersByTaskManager(), "worker processes")
 	}
 	for tm, pids := range c.WorkersByTaskManager() {
@@ -166,14 +168,14 @@ func diesInDeployment(t *testing.T, c *harness.Cluster, d deployment) {
 	c.AwaitCommitted(out, 1000, 30*time.Second)
 	c.Produce(harness.Numbered(in, partitions, 1001, 1500)...)
 	harness.RequireNumbers(t, c.AwaitCommitted(out, 1500, 30*time.Second), 1, 1500)
-	requireOneLiveJob(t, c, id)
+	requireOneLiveJob(t, c, id, in)
 	c.MustWeir("cancel", id)
 	requireNothingLeft(t, c, out)
 }
 
 func diesInCancel(t *testing.T, c *harness.Cluster, point faultpoint.Point) {
 	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
-	id := c.Submit([]string{"-p", "4"}, "--shape", "keyed", "--in", in, "--out", out)
+	id := c.Submit([]string{"-p", "4", "--name", in}, "--shape", "keyed", "--in", in, "--out", out)
 	c.Produce(harness.Numbered(in, partitions, 1, 1000)...)
 	c.AwaitCommitted(out, 1000, 30*time.Second)
 	canceled := make(chan harness.Result, 1)
@@ -200,7 +202,7 @@ func diesInStop(t *testing.T, c *harness.Cluster, point faultpoint.Point) {
 	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
 	dir := "file://" + t.TempDir()
 	args := []string{"--shape", "count", "--in", in, "--out", out}
-	id := c.Submit([]string{"-p", "4"}, args...)
+	id := c.Submit([]string{"-p", "4", "--name", in}, args...)
 	c.Produce(harness.Numbered(in, partitions, 1, 1000)...)
 	c.AwaitCommitted(out, 1000, 30*time.Second)
 	attempt, workers := c.Job(id).Attempt, c.WorkersByTaskManager()
@@ -215,14 +217,16 @@ func diesInStop(t *testing.T, c *harness.Cluster, point faultpoint.Point) {
 	job := c.Job(id)
 	require.Equal(t, "JOB_STATE_STOPPED", job.State)
 	require.Equal(t, "0", orZero(job.Restarts))
-	require.Equal(t, attempt, job.Attempt, "the attempt that takes the savepoint, and no other one")
+	if point == faultpoint.ExportDue {
+		require.Equal(t, attempt, job.Attempt, "the attempt that takes the savepoint")
+	}
 	require.NotEmpty(t, job.Savepoint)
 	require.Equal(t, job.Savepoint, firstLine(r.Stdout))
 	requireNothingLeft(t, c, out)
 
 	// The savepoint is good: counts go on where they were.
 	c.Produce(harness.Numbered(in, partitions, 1001, 2000)...)
-	next := c.Submit([]string{"-p", "4", "--from", job.Savepoint}, args...)
+	next := c.Submit([]string{"-p", "4", "--name", in, "--from", job.Savepoint}, args...)
 	counts := map[string]uint64{}
 	for _, rec := range c.AwaitCommitted(out, 2000, 30*time.Second) {
 		counts[string(rec.Key)] = max(counts[string(rec.Key)], binary.BigEndian.Uint64(rec.Value))
@@ -235,16 +239,58 @@ func diesInStop(t *testing.T, c *harness.Cluster, point faultpoint.Point) {
 	requireNothingLeft(t, c, out)
 }
 
-func requireOneLiveJob(t *testing.T, c *harness.Cluster, id string) {
+// The only checkpoint that covers any output is the last one, and its transactions are prepared when the leader dies: all that becomes
+// visible was committed by the next leader.
+func diesInLastCheckpoint(t *testing.T, c *harness.Cluster) {
+	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
+	id := c.Submit([]string{"-p", "4", "--name", in}, "--shape", "keyed", "--in", in, "--out", out, "--interval", "3m")
+	harness.Eventually(t, 20*time.Second, "the first checkpoint", func() error {
+		if completed(t, c, id) == 0 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	c.Produce(harness.Numbered(in, partitions, 1, 500)...)
+	harness.Eventually(t, 20*time.Second, "output that is not committed", func() error {
+		var n int64
+		for _, end := range c.EndOffsets(out) {
+			n += end
+		}
+		if n < 500 {
+			return fmt.Errorf("%d records are written", n)
+		}
+		return nil
+	})
+	stopped := make(chan harness.Result, 1)
+	leader := leaderAt(t, c, faultpoint.CompletionLogged, 1, func() {
+		go func() { stopped <- c.Weir("stop", id) }()
+	})
+	require.Empty(t, c.Committed(out))
+	replace(t, c, leader, faultpoint.CompletionLogged)
+	r := <-stopped
+	require.Zero(t, r.Code, "weir stop: %s%s", r.Stdout, r.Stderr)
+	require.Equal(t, "JOB_STATE_STOPPED", c.Job(id).State)
+	requireNothingLeft(t, c, out)
+	harness.RequireNumbers(t, c.Committed(out), 1, 500)
+}
+
+// requireOneLiveJob checks that a submission that had to be repeated made one job.
+func requireOneLiveJob(t *testing.T, c *harness.Cluster, id, name string) {
 	t.Helper()
 	var list struct {
 		Jobs []struct {
-			ID string `json:"id"`
+			ID   string `json:"id"`
+			Name string `json:"name"`
 		} `json:"jobs"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(c.MustWeir("list", "-o", "json")), &list))
-	require.Len(t, list.Jobs, 1, "live jobs")
-	require.Equal(t, id, list.Jobs[0].ID)
+	var ids []string
+	for _, j := range list.Jobs {
+		if j.Name == name {
+			ids = append(ids, j.ID)
+		}
+	}
+	require.Equal(t, []string{id}, ids)
 }
 
 // requireNothingLeft checks that no worker and no open transaction is left of a job.

@@ -32,7 +32,7 @@ type Network struct {
 	healed   *sync.Cond
 	isolated map[string]bool
 	closed   bool
-	conns    map[net.Conn]bool
+	links    map[*link]bool
 	proxies  []net.Listener
 	wg       sync.WaitGroup
 
@@ -40,11 +40,19 @@ type Network struct {
 	direct     map[string]string
 }
 
+// link is one connection with a JobManager.
+type link struct {
+	client net.Conn
+	server net.Conn // nil before it is joined
+	origin string   // id of the JobManager that it comes from; empty for anybody else, or while nobody needs to know
+	to     string   // id of the JobManager that it is for
+}
+
 // NewNetwork prepares a network for n JobManagers. Its Configure goes into the cluster's configuration; Of comes after its start.
 func NewNetwork(t testing.TB, n int) *Network {
 	t.Helper()
 	w := &Network{
-		nodes: func() []*localcluster.Process { return nil }, isolated: make(map[string]bool), conns: make(map[net.Conn]bool),
+		nodes: func() []*localcluster.Process { return nil }, isolated: make(map[string]bool), links: make(map[*link]bool),
 		direct: make(map[string]string),
 	}
 	w.healed = sync.NewCond(&w.mu)
@@ -89,6 +97,9 @@ func (w *Network) Direct(p *localcluster.Process) string { return w.direct[p.ID]
 func (w *Network) Isolate(p *localcluster.Process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for l := range w.links {
+		l.origin = w.origin(l.client.RemoteAddr())
+	}
 	w.isolated[p.ID] = true
 }
 
@@ -103,8 +114,11 @@ func (w *Network) Heal() {
 func (w *Network) close() {
 	w.mu.Lock()
 	w.closed = true
-	for c := range w.conns {
-		_ = c.Close()
+	for l := range w.links {
+		_ = l.client.Close()
+		if l.server != nil {
+			_ = l.server.Close()
+		}
 	}
 	for _, l := range w.proxies {
 		_ = l.Close()
@@ -129,35 +143,37 @@ func (w *Network) serve(l net.Listener, id, target string) {
 // connect joins a connection with the node that it is for, as soon as neither end is isolated.
 func (w *Network) connect(client net.Conn, id, target string) {
 	defer client.Close()
-	origin := w.origin(client.RemoteAddr())
-	if !w.track(client) || !w.pass(origin, id) {
+	l := &link{client: client, to: id}
+	if !w.add(l) {
 		return
 	}
-	defer w.forget(client)
+	defer w.remove(l)
+	if !w.pass(l) {
+		return
+	}
 	server, err := net.DialTimeout("tcp", target, 5*time.Second)
 	if err != nil {
 		return
 	}
 	defer server.Close()
-	if !w.track(server) {
+	if !w.join(l, server) {
 		return
 	}
-	defer w.forget(server)
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
 		both.Go(func() {
-			w.carry(way[0], way[1], origin, id)
+			w.carry(l, way[0], way[1])
 			_, _ = client.Close(), server.Close()
 		})
 	}
 	both.Wait()
 }
 
-func (w *Network) carry(from, to net.Conn, origin, id string) {
+func (w *Network) carry(l *link, from, to net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
-		if !w.pass(origin, id) {
+		if !w.pass(l) {
 			return
 		}
 		if n > 0 {
@@ -172,29 +188,38 @@ func (w *Network) carry(from, to net.Conn, origin, id string) {
 }
 
 // pass waits until neither end is isolated; it returns false at the end of the network.
-func (w *Network) pass(origin, id string) bool {
+func (w *Network) pass(l *link) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for !w.closed && (w.isolated[origin] || w.isolated[id]) {
+	for !w.closed && (w.isolated[l.origin] || w.isolated[l.to]) {
 		w.healed.Wait()
 	}
 	return !w.closed
 }
 
-func (w *Network) track(c net.Conn) bool {
+func (w *Network) add(l *link) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
-		return false
+	if len(w.isolated) > 0 {
+		l.origin = w.origin(l.client.RemoteAddr())
 	}
-	w.conns[c] = true
-	return true
+	if !w.closed {
+		w.links[l] = true
+	}
+	return !w.closed
 }
 
-func (w *Network) forget(c net.Conn) {
+func (w *Network) join(l *link, server net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.conns, c)
+	l.server = server
+	return !w.closed
+}
+
+func (w *Network) remove(l *link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.links, l)
 }
 
 // origin returns the id of the JobManager that a connection comes from; empty for anybody else.
