@@ -41,6 +41,7 @@ func (s *Session) converse(ctx context.Context, address string) (registered bool
 	if err != nil {
 		return false, cause(ctx, err)
 	}
+	patience.Reset(s.cfg.AnswerTimeout)
 	register := proto.CloneOf(s.cfg.Register)
 	register.Running = s.cfg.Handler.Running()
 	if err := s.write(st, &clusterv1.SessionRequest{Message: &clusterv1.SessionRequest_Register{Register: register}}); err != nil {

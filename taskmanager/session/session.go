@@ -56,10 +56,12 @@ type Config struct {
 	RetryMin, RetryMax time.Duration
 	// RefusedPause is the pause after a leader refused the registration, which somebody must mend. Default: 5 s.
 	RefusedPause time.Duration
-	// ConnectTimeout bounds connecting to one JobManager and its answer to the registration. Default: 5 s.
+	// ConnectTimeout bounds connecting to one JobManager; one that is gone with its machine does not refuse. Default: 2 s.
 	ConnectTimeout time.Duration
 	// TLS secures connections; nil for none.
 	TLS *nodetls.Keeper
+	// AnswerTimeout bounds the answer to the registration. Default: 5 s.
+	AnswerTimeout time.Duration
 	// DialOptions are added to those of the package; tests dial in memory.
 	DialOptions []grpc.DialOption
 	Logger      *slog.Logger
@@ -86,7 +88,10 @@ func New(cfg Config) *Session {
 		cfg.RefusedPause = 5 * time.Second
 	}
 	if cfg.ConnectTimeout == 0 {
-		cfg.ConnectTimeout = 5 * time.Second
+		cfg.ConnectTimeout = 2 * time.Second
+	}
+	if cfg.AnswerTimeout == 0 {
+		cfg.AnswerTimeout = 5 * time.Second
 	}
 	return &Session{cfg: cfg, outbox: newOutbox(time.Now)}
 }
@@ -116,11 +121,16 @@ func (s *Session) Run(ctx context.Context) error {
 	pause.InitialInterval, pause.MaxInterval = s.cfg.RetryMin, s.cfg.RetryMax
 	next, admitted := 0, false
 	var lost silence
+	silent := "" // the address of a leader that has just fallen silent
 	for hint := ""; ; {
 		address := hint
 		if address == "" {
 			address = s.cfg.Addresses[next%len(s.cfg.Addresses)]
 			next++
+			if address == silent && len(s.cfg.Addresses) > 1 {
+				silent = ""
+				continue // it has had its time; the others may have a new leader already
+			}
 		}
 		registered, err := s.converse(ctx, address)
 		if ctx.Err() != nil {
@@ -139,12 +149,17 @@ func (s *Session) Run(ctx context.Context) error {
 		followed := hint != ""
 		hint = leaderHint(err)
 		s.logEnd(address, hint, registered, err)
-		if registered || hint != "" || refused(err) {
+		switch {
+		case registered, refused(err):
 			lost = silence{}
-		} else {
+		case hint == "":
 			lost.add(address, grpcerr.Decode(err))
 		}
-		if hint == "" && registered && !refused(err) {
+		switch {
+		case hint != "" || !registered || refused(err):
+		case errors.Is(err, errSilent):
+			silent = address
+		default:
 			hint = address // most likely the leader still, and it waits a moment for us
 		}
 		// A hint is followed at once, a hint of a hint is not: two nodes may each take the other for the leader.

@@ -217,7 +217,7 @@ func run(t *testing.T, h *handler, addresses ...string) *session.Session {
 func runLogging(t *testing.T, h *handler, logger *slog.Logger, addresses ...string) *session.Session {
 	s := session.New(session.Config{
 		Addresses: addresses, Handler: h, Register: &clusterv1.Register{TaskmanagerId: "tm", Slots: 2},
-		RetryMin: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond, ConnectTimeout: time.Second, Logger: logger,
+		RetryMin: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond, ConnectTimeout: time.Second, AnswerTimeout: time.Second, Logger: logger,
 		RefusedPause: 20 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -453,13 +453,27 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-func TestSilentLeaderIsLeft(t *testing.T) {
+// A leader whose machine is gone, or whose packets are dropped, takes the whole time for connecting: the others are asked first.
+func TestSilentLeaderIsLeftForTheOthers(t *testing.T) {
 	a, b := serve(t), serve(t)
 	a.do(func(*jobManager) { a.silent, a.registered.HeartbeatTimeoutMs = true, 100 })
-	run(t, &handler{}, a.address, b.address)
-	<-a.next(t).done
-	a.do(func(*jobManager) { a.refuse = errors.New("gone") })
+	b.do(func(*jobManager) { b.refuse = &grpcerr.NotLeaderError{LeaderID: "a", LeaderAddress: a.address} })
+	run(t, &handler{}, b.address, a.address)
+	talk := a.next(t)
+	b.do(func(*jobManager) { b.refuse = nil })
+	<-talk.done
 	b.next(t)
+	require.EqualValues(t, 1, a.asked.Load())
+}
+
+// What takes a connection and says nothing is no JobManager that works.
+func TestMuteAddressIsLeft(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer mute.Close()
+	j := serve(t)
+	run(t, &handler{}, mute.Addr().String(), j.address)
+	j.next(t)
 }
 
 func TestGoodbyeIsTheLastWord(t *testing.T) {
