@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -50,11 +51,12 @@ type Cluster struct {
 	mu           sync.Mutex
 	jobManagers  []*Process
 	taskManagers []*Process
+	ports        map[int]bool // given to nodes, which may not listen yet
 }
 
 // Start starts every node and waits until a leader answers and all TaskManagers have registered.
 func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
-	c := &Cluster{cfg: cfg}
+	c := &Cluster{cfg: cfg, ports: make(map[int]bool)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
@@ -123,7 +125,7 @@ func (c *Cluster) TaskManagers() []*Process {
 
 func (c *Cluster) addJobManagers() error {
 	n := c.cfg.JobManagers
-	ports, err := loopback.FreePorts(3 * n)
+	ports, err := c.freePorts(3 * n)
 	if err != nil {
 		return err
 	}
@@ -161,12 +163,29 @@ func (c *Cluster) addJobManagers() error {
 	return nil
 }
 
+// freePorts returns ports that are free and given to no other node.
+func (c *Cluster) freePorts(n int) ([]int, error) {
+	for {
+		ports, err := loopback.FreePorts(n)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(ports, func(p int) bool { return c.ports[p] }) {
+			continue
+		}
+		for _, p := range ports {
+			c.ports[p] = true
+		}
+		return ports, nil
+	}
+}
+
 // AddTaskManager starts one more TaskManager.
 func (c *Cluster) AddTaskManager() (*Process, error) {
 	addresses := c.addresses()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ports, err := loopback.FreePorts(1)
+	ports, err := c.freePorts(1)
 	if err != nil {
 		return nil, err
 	}

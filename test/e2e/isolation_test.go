@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,9 +62,7 @@ func TestIsolatedLeaderChangesNothing(t *testing.T) {
 	retained := 0
 	for _, cp := range list.Checkpoints {
 		if cp.Path != "" && cp.State == "completed" {
-			u, err := url.Parse(cp.Path)
-			require.NoError(t, err)
-			require.FileExists(t, filepath.Join(u.Path, "metadata"))
+			require.FileExists(t, filepath.Join(c.Dir, "storage", cp.Path))
 			retained++
 		}
 	}

@@ -95,7 +95,7 @@ func TestTwentyLeaderKillsRestartNoTask(t *testing.T) {
 	const (
 		kills = 20
 		rate  = 20_000
-		load  = 80 // seconds
+		load  = 50 // seconds
 	)
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 2, Slots: 1})
 	u := startUndisturbed(t, c, load*rate, rate, 2)

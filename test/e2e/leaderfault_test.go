@@ -243,7 +243,7 @@ func diesInStop(t *testing.T, c *harness.Cluster, point faultpoint.Point) {
 // visible was committed by the next leader.
 func diesInLastCheckpoint(t *testing.T, c *harness.Cluster) {
 	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
-	id := c.Submit([]string{"-p", "4", "--name", in}, "--shape", "keyed", "--in", in, "--out", out, "--interval", "3m")
+	id := c.Submit([]string{"-p", "4", "--name", in}, "--shape", "keyed", "--in", in, "--out", out, "--interval", "1m")
 	harness.Eventually(t, 20*time.Second, "the first checkpoint", func() error {
 		if completed(t, c, id) == 0 {
 			return errors.New("there is none")

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-stream/weir/internal/localcluster"
-	"github.com/weir-stream/weir/internal/loopback"
 	"github.com/weir-stream/weir/jobmanager"
 )
 
@@ -74,16 +73,11 @@ func (w *Network) Of(c *Cluster) { w.nodes = c.JobManagers }
 
 // Configure makes a JobManager reachable through the network only.
 func (w *Network) Configure(cfg *jobmanager.Config) {
-	ports, err := loopback.FreePorts(1)
-	if err != nil {
-		panic(err) // no free port on loopback: nothing works here
-	}
 	cfg.Members = slices.Clone(cfg.Members)
 	for i := range cfg.Members {
 		cfg.Members[i].RaftAddress = w.raft[i]
 	}
 	i := slices.IndexFunc(cfg.Members, func(m jobmanager.Member) bool { return m.ID == cfg.ID })
-	cfg.RaftListen = loopback.Address(ports[0])
 	cfg.RaftAdvertise, cfg.Advertise = w.raft[i], w.grpc[i]
 	w.direct[cfg.ID] = cfg.Listen
 	w.serve(w.proxies[i], cfg.ID, cfg.RaftListen)
