@@ -281,7 +281,7 @@ func (c *Cluster) Leader(ctx context.Context) (*Process, error) {
 
 // Leads reports whether a JobManager says that it leads.
 func (c *Cluster) Leads(ctx context.Context, p *Process) bool {
-	info, err := info(ctx, p.Address)
+	info, err := c.info(ctx, p.Address)
 	return err == nil && info.GetLeaderId() == p.ID
 }
 
@@ -303,7 +303,7 @@ func (c *Cluster) WaitWhole(ctx context.Context) error {
 	return c.poll(ctx, "all JobManagers to follow one leader", func(ctx context.Context) error {
 		leaders := make(map[string]bool)
 		for _, p := range c.JobManagers() {
-			info, err := info(ctx, p.Address)
+			info, err := c.info(ctx, p.Address)
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.ID, err)
 			}
