@@ -130,7 +130,7 @@ func (c *Coordinator) end(now time.Time, reason string) {
 	why := "the attempt ended: " + reason
 	if r := c.current; r != nil {
 		c.savepoints = append(r.savepoints, c.savepoints...)
-		c.history.add(c.failed(r, now, why))
+		c.history.add(c.failed(r, now, why), now)
 		if r.stage == proposed && r.proposal.GetPinned() {
 			c.orphan = r.id
 		}

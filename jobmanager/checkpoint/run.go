@@ -232,7 +232,7 @@ func (c *Coordinator) complete(now time.Time) {
 	c.failures = 0
 	c.completed = r.id
 	c.cfg.Full = false
-	c.history.add(c.describe(r, now, StateCompleted))
+	c.history.add(c.describe(r, now, StateCompleted), now)
 	ends := r.target != jobv1.JobState_JOB_STATE_UNSPECIFIED
 	// Once the input has ended, a checkpoint that does not end the job is followed by one that does.
 	c.force = c.force || r.proposal.GetFinal() || len(c.sources) > 0 && len(c.inputEnded) == len(c.sources)
@@ -295,7 +295,7 @@ func (c *Coordinator) drop(now time.Time, reason string) {
 	c.current = nil
 	c.lastEnd = now
 	c.force = c.force || r.forced
-	c.history.add(c.failed(r, now, reason))
+	c.history.add(c.failed(r, now, reason), now)
 	var names []string
 	for _, h := range c.handles(r) {
 		names = append(names, ownFiles(r.id, h)...)

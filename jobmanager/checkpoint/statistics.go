@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 )
 
@@ -15,10 +17,15 @@ const (
 )
 
 // history remembers the last finished checkpoints, oldest first.
-type history []*jobv1.Checkpoint
+type history []finished
 
-func (h *history) add(cp *jobv1.Checkpoint) {
-	*h = append(*h, cp)
+type finished struct {
+	checkpoint *jobv1.Checkpoint
+	at         time.Time
+}
+
+func (h *history) add(cp *jobv1.Checkpoint, at time.Time) {
+	*h = append(*h, finished{cp, at})
 	if over := len(*h) - historySize; over > 0 {
 		*h = slices.Delete(*h, 0, over)
 	}
@@ -51,7 +58,9 @@ func (c *Coordinator) Statistics(now time.Time) []*jobv1.Checkpoint {
 		cp.WaitingFor = c.waitingFor(r)
 		list = append(list, cp)
 	}
-	for _, cp := range slices.Backward(c.history) {
+	for _, e := range slices.Backward(c.history) {
+		cp := proto.CloneOf(e.checkpoint)
+		cp.AgeMs = proto.Uint64(uint64(max(0, now.Sub(e.at)).Milliseconds()))
 		list = append(list, cp)
 	}
 	return list

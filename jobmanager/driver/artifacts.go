@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +19,7 @@ const (
 // artifacts are the job binaries on storage. One goes when no job in the log needs it and nobody has touched it for some time.
 type artifacts struct {
 	mu   sync.Mutex           // held over a deletion, so that whoever uses a binary either keeps it or finds it gone
-	used map[string]time.Time // SHA-256 → last use under this leadership
+	used map[string]time.Time // SHA-256 → last use under this leadership, or when it was first seen; never from the storage's clock
 }
 
 // ArtifactName is where a job binary is on storage.
@@ -50,7 +51,7 @@ func (m *Manager) cleanArtifacts() {
 
 func (m *Manager) cleanArtifactsOnce(ctx context.Context) {
 	prefix := artifactPrefix(m.cfg.ClusterID)
-	var old []string
+	var there []string
 	for a, err := range m.cfg.Bucket.List(ctx, prefix) {
 		if err != nil {
 			if ctx.Err() == nil {
@@ -59,14 +60,9 @@ func (m *Manager) cleanArtifactsOnce(ctx context.Context) {
 			}
 			return
 		}
-		if time.Since(a.ModTime) >= m.cfg.ArtifactAge {
-			old = append(old, strings.TrimPrefix(a.Name, prefix))
-		}
+		there = append(there, strings.TrimPrefix(a.Name, prefix))
 	}
-	m.artifacts.mu.Lock()
-	maps.DeleteFunc(m.artifacts.used, func(_ string, at time.Time) bool { return time.Since(at) >= m.cfg.ArtifactAge })
-	m.artifacts.mu.Unlock()
-	for _, sha := range old {
+	for _, sha := range m.artifacts.unused(there, m.needed, m.cfg.ArtifactAge) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -77,7 +73,7 @@ func (m *Manager) cleanArtifactsOnce(ctx context.Context) {
 func (m *Manager) cleanArtifact(ctx context.Context, sha string) {
 	m.artifacts.mu.Lock()
 	defer m.artifacts.mu.Unlock()
-	if _, ok := m.artifacts.used[sha]; ok || m.needed(sha) {
+	if time.Since(m.artifacts.used[sha]) < m.cfg.ArtifactAge || m.needed(sha) {
 		return
 	}
 	// A successor may have accepted a job of it meanwhile.
@@ -85,8 +81,26 @@ func (m *Manager) cleanArtifact(ctx context.Context, sha string) {
 		return
 	}
 	if left := m.deleteAll(ctx, []string{ArtifactName(m.cfg.ClusterID, sha)}); len(left) == 0 {
+		delete(m.artifacts.used, sha)
 		m.cfg.Logger.Info("job binary deleted, since no job needs it", "sha256", sha)
 	}
+}
+
+// unused returns which of the binaries that are there have been needed by no job for at least age, counted from the first look of this
+// leadership and by the monotonic clock: a file's own time is another machine's, and a wall clock jumps.
+func (a *artifacts) unused(there []string, needed func(string) bool, age time.Duration) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.used, func(sha string, at time.Time) bool { return time.Since(at) >= age && !slices.Contains(there, sha) })
+	var old []string
+	for _, sha := range there {
+		if at, ok := a.used[sha]; !ok || needed(sha) {
+			a.used[sha] = time.Now()
+		} else if time.Since(at) >= age {
+			old = append(old, sha)
+		}
+	}
+	return old
 }
 
 func (m *Manager) needed(sha string) bool {

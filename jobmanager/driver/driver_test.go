@@ -181,8 +181,8 @@ func newFixture(t *testing.T, former ...*raftv1.Command) *fixture {
 	f.manager = driver.New(context.Background(), driver.Config{
 		ClusterID: "c1", Log: f.log, Bucket: bucket, OpenBucket: blob.OpenURL,
 		RegisterGrace: grace, CancelDeadline: time.Second, PrepareWarning: time.Minute, PrepareTimeout: time.Minute, SettleBudget: time.Minute,
-		ArtifactEvery: 5 * time.Millisecond,
-		Metrics:       driver.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		ArtifactEvery: 5 * time.Millisecond, ArtifactAge: artifactAge,
+		Metrics: driver.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() {
 		f.manager.Close()

@@ -235,7 +235,8 @@ func (j *job) afterFailure() {
 		return
 	}
 	host := cause.origin == originHost
-	d := restart.Decide(restart.PolicyOf(j.rec.GetGraph()), j.rec.GetRestartHistory(), cause.class, host, time.Now(), rand.Float64())
+	policy, now := restart.PolicyOf(j.rec.GetGraph()), time.Now()
+	d := restart.Decide(policy, j.failures, cause.class, host, now, rand.Float64())
 	if d.Action != restart.Restart {
 		f.Message = cause.message + " (" + d.Reason + ")"
 		j.giveUp(f)
@@ -251,6 +252,7 @@ func (j *job) afterFailure() {
 		j.proceed()
 		return
 	}
+	j.failures = restart.Remember(policy, j.failures, restart.Former{At: now, Counted: d.Counted, Host: host})
 	j.m.cfg.Metrics.restarts.Inc()
 	j.logger.Info("job restarts", "after", d.Delay)
 	if d.Delay <= 0 {

@@ -11,6 +11,7 @@ import (
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 	"github.com/weir-stream/weir/jobmanager/registry"
+	"github.com/weir-stream/weir/jobmanager/restart"
 )
 
 // phase is what a driver is doing.
@@ -51,8 +52,9 @@ type job struct {
 	warned   bool
 	after    func() // what follows phaseStopping
 
-	cause       *failure  // why the current attempt ends; the first one counts
-	failedAt    time.Time // when the job last stopped running, for the recovery time
+	cause       *failure         // why the current attempt ends; the first one counts
+	failures    []restart.Former // under this leadership: a former leader's clock is another one
+	failedAt    time.Time        // when the job last stopped running, for the recovery time
 	settleUntil time.Time
 	settleTries int
 	unsettled   string              // why the last settling attempt did not succeed

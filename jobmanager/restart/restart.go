@@ -4,10 +4,10 @@ package restart
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
-	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/graph"
 )
@@ -36,9 +36,23 @@ type Decision struct {
 	Reason string
 }
 
+// Former is a failure that led to a restart.
+type Former struct {
+	// At is when it happened, with a monotonic reading: budgets and delays must not depend on a wall clock that is set, nor on that of
+	// another machine.
+	At time.Time
+	// Counted tells that it used up some of the budget; Host that it was the loss of a TaskManager.
+	Counted, Host bool
+}
+
+// Remember adds a failure to a history and drops what Decide will not look at any more.
+func Remember(p graph.RestartPolicy, history []Former, f Former) []Former {
+	history = slices.DeleteFunc(history, func(e Former) bool { return f.At.Sub(e.At) > p.Window })
+	return append(history, f)
+}
+
 // Decide answers a failure of the given class at now. The history holds the failures before this one that led to a restart, oldest
-// first, with wall-clock times; those further away than the policy's window, before or after now, are not looked at. random is
-// uniform in [0, 1).
+// first; those longer ago than the policy's window are not looked at. random is uniform in [0, 1).
 //
 // The first restart within the window has no delay. The n-th waits InitialDelay × Multiplier^(n−2), at most MaxDelay, of which the
 // last half is scaled by random, so that jobs that failed together do not come back together. Failures of storage lengthen the
@@ -46,7 +60,7 @@ type Decision struct {
 //
 // host tells that the failure is the loss of a TaskManager. Machines die and are replaced without the job's fault: such a restart neither
 // uses up the budget nor lengthens later delays, and waits only when the one before it was less than InitialDelay ago.
-func Decide(p graph.RestartPolicy, history []*raftv1.RestartEntry, class workerv1.FailureClass, host bool, now time.Time, random float64) Decision {
+func Decide(p graph.RestartPolicy, history []Former, class workerv1.FailureClass, host bool, now time.Time, random float64) Decision {
 	switch class {
 	case workerv1.FailureClass_FAILURE_CLASS_FATAL:
 		return Decision{Action: Fail, Reason: "a restart cannot mend this failure"}
@@ -58,18 +72,18 @@ func Decide(p graph.RestartPolicy, history []*raftv1.RestartEntry, class workerv
 	}
 	if host {
 		d := Decision{Action: Restart}
-		if n := len(history); n > 0 && now.Sub(time.UnixMilli(history[n-1].GetAtMs())).Abs() < p.InitialDelay {
+		if n := len(history); n > 0 && now.Sub(history[n-1].At) < p.InitialDelay {
 			d.Delay = delay(p, 0, random)
 		}
 		return d
 	}
 	former, counted := 0, 0
 	for _, e := range history {
-		if e.GetHost() || now.Sub(time.UnixMilli(e.GetAtMs())).Abs() > p.Window {
+		if e.Host || now.Sub(e.At) > p.Window {
 			continue
 		}
 		former++
-		if e.GetCounted() {
+		if e.Counted {
 			counted++
 		}
 	}

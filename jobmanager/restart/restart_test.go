@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
-	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/jobmanager/restart"
@@ -29,10 +28,10 @@ var (
 )
 
 // counted returns n counted failures, one a second, the last one second ago.
-func counted(n int) []*raftv1.RestartEntry {
-	var h []*raftv1.RestartEntry
+func counted(n int) []restart.Former {
+	var h []restart.Former
 	for i := range n {
-		h = append(h, &raftv1.RestartEntry{AtMs: now.Add(-time.Duration(n-i) * time.Second).UnixMilli(), Counted: true})
+		h = append(h, restart.Former{At: now.Add(-time.Duration(n-i) * time.Second), Counted: true})
 	}
 	return h
 }
@@ -69,18 +68,17 @@ func TestBudgetIsUsedUp(t *testing.T) {
 
 func TestFailuresOutsideTheWindowAreForgotten(t *testing.T) {
 	old := counted(5)
-	for _, e := range old {
-		e.AtMs -= time.Minute.Milliseconds()
+	for i := range old {
+		old[i].At = old[i].At.Add(-time.Minute)
 	}
 	require.Equal(t, restart.Decision{Action: restart.Restart, Counted: true}, restart.Decide(policy, old, passing, false, now, 0))
 }
 
-func TestFailuresFarInTheFutureAreForgotten(t *testing.T) {
-	ahead := counted(5)
-	for _, e := range ahead {
-		e.AtMs += (2 * time.Hour).Milliseconds()
-	}
-	require.Equal(t, restart.Restart, restart.Decide(policy, ahead, passing, false, now, 0).Action)
+func TestOnlyWhatTheWindowHoldsIsRemembered(t *testing.T) {
+	history := counted(5)
+	require.Len(t, restart.Remember(policy, history, restart.Former{At: now}), 6)
+	history = restart.Remember(policy, counted(5), restart.Former{At: now.Add(policy.Window - 3*time.Second)})
+	require.Len(t, history, 4, "those of the last three seconds, and the new one")
 }
 
 func TestStorageFailuresDoNotUseUpTheBudget(t *testing.T) {
@@ -88,8 +86,8 @@ func TestStorageFailuresDoNotUseUpTheBudget(t *testing.T) {
 	require.Equal(t, restart.Decision{Action: restart.Restart, Delay: 10 * time.Second}, d)
 
 	uncounted := counted(10)
-	for _, e := range uncounted {
-		e.Counted = false
+	for i := range uncounted {
+		uncounted[i].Counted = false
 	}
 	d = restart.Decide(policy, uncounted, passing, false, now, 1)
 	require.Equal(t, restart.Decision{Action: restart.Restart, Delay: 10 * time.Second, Counted: true}, d)
@@ -146,13 +144,13 @@ func TestDelayIsAlwaysWithinItsBounds(t *testing.T) {
 func TestLossOfATaskManagerIsNotTheJobsFault(t *testing.T) {
 	require.Equal(t, restart.Decision{Action: restart.Restart}, restart.Decide(policy, counted(5), passing, true, now, 1), "the budget is used up by others")
 
-	var hosts []*raftv1.RestartEntry
+	var hosts []restart.Former
 	for i := range 20 {
-		hosts = append(hosts, &raftv1.RestartEntry{AtMs: now.Add(time.Duration(i-21) * 2 * time.Second).UnixMilli(), Host: true})
+		hosts = append(hosts, restart.Former{At: now.Add(time.Duration(i-21) * 2 * time.Second), Host: true})
 	}
 	require.Equal(t, restart.Decision{Action: restart.Restart}, restart.Decide(policy, hosts, passing, true, now, 1), "nor do they add up")
 	require.Equal(t, restart.Decision{Action: restart.Restart, Counted: true}, restart.Decide(policy, hosts, passing, false, now, 1), "for the job's own failures either")
 
-	justNow := []*raftv1.RestartEntry{{AtMs: now.Add(-time.Millisecond).UnixMilli(), Host: true}}
+	justNow := []restart.Former{{At: now.Add(-time.Millisecond), Host: true}}
 	require.Equal(t, policy.InitialDelay, restart.Decide(policy, justNow, passing, true, now, 1).Delay, "a TaskManager that comes and goes is not chased")
 }

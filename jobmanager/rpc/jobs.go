@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
@@ -65,7 +68,7 @@ func (s *Services) ListCheckpoints(ctx context.Context, req *jobv1.ListCheckpoin
 		byID[cp.GetId()] = cp
 	}
 	for _, cp := range rec.GetCheckpoints() {
-		byID[cp.GetId()] = completed(rec, cp)
+		byID[cp.GetId()] = completed(rec, cp, progress)
 	}
 	resp := &jobv1.ListCheckpointsResponse{}
 	for _, cp := range byID {
@@ -84,10 +87,10 @@ func describe(ctx context.Context, l *Leader, rec *raftv1.JobRecord) *jobv1.Job 
 		Unsettled: rec.GetUnsettled(), CompletedCheckpoints: rec.GetCompletedCheckpoints(), LastRecoveryMs: rec.GetLastRecoveryMs(),
 		SavepointPath: savepointPath(rec), LagRecords: -1,
 	}
-	if cp, ok := fsm.LastCheckpoint(rec); ok {
-		job.LastCheckpoint = completed(rec, cp)
-	}
 	progress, figures, driven := l.Jobs.Status(ctx, rec.GetId())
+	if cp, ok := fsm.LastCheckpoint(rec); ok {
+		job.LastCheckpoint = completed(rec, cp, progress)
+	}
 	if driven {
 		job.WaitingFor, job.RecordsPerSecond, job.LagRecords = progress.WaitingFor, figures.RecordsPerSecond, figures.LagRecords
 	}
@@ -112,11 +115,21 @@ func tasksOf(rec *raftv1.JobRecord, f driver.Figures) []*jobv1.Task {
 	return tasks
 }
 
-func completed(rec *raftv1.JobRecord, cp *raftv1.CompletedCheckpoint) *jobv1.Checkpoint {
+func completed(rec *raftv1.JobRecord, cp *raftv1.CompletedCheckpoint, progress driver.Progress) *jobv1.Checkpoint {
 	out := &jobv1.Checkpoint{
 		Id: cp.GetId(), Attempt: cp.GetAttempt(), State: checkpoint.StateCompleted, TriggeredAtMs: cp.GetTriggeredAtMs(),
 		DurationMs: cp.GetDurationMs(), DeltaBytes: cp.GetDeltaBytes(), TotalBytes: cp.GetTotalBytes(),
 		Path: cp.GetMetadata().GetName(), Savepoint: cp.GetPinned(),
+	}
+	for _, measured := range progress.Checkpoints {
+		if measured.GetId() == cp.GetId() {
+			out.AgeMs = measured.AgeMs
+		}
+	}
+	if out.AgeMs == nil {
+		// It ended under another leader or attempt, so only the clocks tell, which may have been set.
+		end := time.UnixMilli(cp.GetTriggeredAtMs()).Add(time.Duration(cp.GetDurationMs()) * time.Millisecond)
+		out.AgeMs = proto.Uint64(uint64(max(0, time.Since(end)).Milliseconds()))
 	}
 	for _, sp := range rec.GetSavepoints() {
 		out.Savepoint = out.Savepoint || sp.GetCheckpoint() == cp.GetId() && sp.GetError() == ""

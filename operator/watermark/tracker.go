@@ -17,13 +17,13 @@ type Tracker struct {
 }
 
 // split is the state of one split. While quiet, nothing has come since it was first known to be empty, at quietFrom; quietTo is when
-// that was last looked at. Both are nanoseconds since the epoch.
+// that was last looked at.
 type split struct {
 	key                string
 	used               bool
 	quiet              bool
 	largest            int64
-	quietFrom, quietTo int64
+	quietFrom, quietTo time.Time
 }
 
 // NewTracker returns a tracker without splits. floor is a watermark that was given out before, None without one; restored holds the
@@ -69,13 +69,16 @@ func (t *Tracker) Record(n int, timestamp int64) {
 	s.quiet = false
 }
 
-// CaughtUp tells that at time asOf everything that existed in the split had been emitted.
+// CaughtUp tells that at time asOf everything that existed in the split had been emitted. Only the time between calls counts, so asOf
+// should hold a monotonic reading, as what time.Now returns does.
 func (t *Tracker) CaughtUp(n int, asOf time.Time) {
-	s, at := &t.splits[n], asOf.UnixNano()
+	s := &t.splits[n]
 	if !s.quiet {
-		s.quiet, s.quietFrom, s.quietTo = true, at, at
+		s.quiet, s.quietFrom, s.quietTo = true, asOf, asOf
 	}
-	s.quietTo = max(s.quietTo, at)
+	if asOf.After(s.quietTo) {
+		s.quietTo = asOf
+	}
 }
 
 // Current returns the combined watermark and whether there is nothing to contribute.
@@ -106,7 +109,7 @@ const maxTime = 1<<63 - 1
 
 func (t *Tracker) idle(s *split) bool {
 	timeout := t.strategy.idle
-	return timeout > 0 && s.quiet && s.quietTo-s.quietFrom >= int64(timeout)
+	return timeout > 0 && s.quiet && s.quietTo.Sub(s.quietFrom) >= timeout
 }
 
 // Split is how far one split is.
@@ -129,7 +132,7 @@ func (t *Tracker) Splits(f func(Split)) {
 		}
 		quiet := time.Duration(-1)
 		if s.quiet {
-			quiet = time.Duration(s.quietTo - s.quietFrom)
+			quiet = s.quietTo.Sub(s.quietFrom)
 		}
 		f(Split{Key: s.key, Watermark: t.strategy.After(s.largest), Idle: t.idle(s), Quiet: quiet})
 	}

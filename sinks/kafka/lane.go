@@ -23,8 +23,6 @@ type lane struct {
 	// begun tells that the client is in a transaction: it begins with the first record sent, so an empty one never exists.
 	begun   bool
 	started time.Time
-	// wallStarted is started without the monotonic clock, which stands still while the machine sleeps.
-	wallStarted time.Time
 }
 
 // send hands a record to the client, beginning the transaction with the first one.
@@ -34,7 +32,6 @@ func (l *lane) send(ctx context.Context, deadline time.Duration, topic string, p
 	}
 	if !l.begun && l.id != "" {
 		l.started = time.Now()
-		l.wallStarted = l.started.Round(0)
 		if err := l.producer.Begin(); err != nil {
 			return err
 		}
@@ -196,6 +193,18 @@ func (l *lanes) find(id string) *lane {
 		}
 	}
 	return nil
+}
+
+// age returns for how long the prepared transaction with the id has been open at most; known is false for one of another process.
+func (l *lanes) age(id string) (age time.Duration, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for slot, lane := range l.lanes {
+		if lane.id == id && l.pool.slots[slot] == slotPrepared {
+			return time.Since(lane.started), true
+		}
+	}
+	return 0, false
 }
 
 func (l *lanes) putBack(lane *lane) error {

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
 )
@@ -118,7 +116,7 @@ func (s *transactional[T]) PreCommit(ctx context.Context, t *txn) (sinks.Committ
 	if err := s.cluster.sameTopics(ctx, topics); err != nil {
 		return sinks.Committable{}, err
 	}
-	p := prepared{ID: l.id, Identity: identity, Started: l.wallStarted, Topics: topics}
+	p := prepared{ID: l.id, Identity: identity, Started: l.started, Topics: topics}
 	if err := s.lanes.prepared(l); err != nil {
 		return sinks.Committable{}, err
 	}
@@ -176,20 +174,23 @@ func (s *transactional[T]) Release(c sinks.Committable) {
 var errOverdue = errors.New("transaction is too near its timeout")
 
 // Prove checks by age, and where that does not suffice by asking, that the broker will not end a pending transaction within budget.
+//
+// Age is counted from before the transaction's first record by the monotonic clock, so it is never below what the broker counts while this
+// machine runs. The times that the broker tells are those of another clock and decide nothing. A monotonic clock may stand still while a
+// machine sleeps; the wall clock then runs ahead, and so the broker is asked whether the transaction is still there.
 func (s *transactional[T]) Prove(ctx context.Context, pending []sinks.Committable, budget time.Duration) error {
 	var old []*prepared
-	now := time.Now()
 	for _, c := range pending {
 		p, err := decodeCommittable(c)
 		if err != nil {
 			return err
 		}
-		age := now.Sub(p.Started)
+		age, known := s.lanes.age(p.ID)
 		if age > s.timeout/2 && s.warned != p.ID {
 			s.warned = p.ID
 			s.logger.Warn("a transaction is past half of its timeout", "transaction", p.ID, "age", age, "timeout", s.timeout)
 		}
-		if age < 0 || s.timeout-age <= budget {
+		if !known || s.timeout-age <= budget || jumped(time.Since(p.Started), age) {
 			old = append(old, p)
 		}
 	}
@@ -224,20 +225,17 @@ func (s *transactional[T]) stillOpen(ctx context.Context, p *prepared, budget ti
 		return nil
 	case viewOpen:
 	}
-	described, err := kadm.NewClient(s.cluster.cl).DescribeTransactions(ctx, p.ID)
-	if err != nil {
-		return err
-	}
-	d, err := described.On(p.ID, nil)
-	if err != nil {
-		return err
-	}
-	age := time.Since(time.UnixMilli(d.StartTimestamp))
-	if left := s.timeout - age; left <= budget {
+	if age, known := s.lanes.age(p.ID); !known || s.timeout-age <= budget {
 		return fmt.Errorf("%w: %s is open for %s of %s and a recovery may take %s", errOverdue, p.ID, age.Round(time.Millisecond), s.timeout, budget)
 	}
 	return nil
 }
+
+// clockSlack is how much the wall clock may differ from the monotonic one over a transaction's life before it counts as set.
+const clockSlack = time.Minute
+
+// jumped reports whether the wall clock was set, or the machine slept, between two moments that lie wall and age apart.
+func jumped(wall, age time.Duration) bool { return (wall - age).Abs() > clockSlack }
 
 // Abort gives the client up and initialises its id, which ends the transaction whatever state the client is in.
 func (s *transactional[T]) Abort(ctx context.Context, t *txn) error {

@@ -55,12 +55,21 @@ func removeStale(root string) error {
 	if err != nil {
 		return err
 	}
+	var now time.Time
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), tempPrefix) {
 			continue
 		}
 		info, err := e.Info()
-		if err != nil || time.Since(info.ModTime()) < staleAge {
+		if err != nil {
+			continue
+		}
+		if now.IsZero() {
+			if now, err = clockOf(root); err != nil {
+				return err
+			}
+		}
+		if now.Sub(info.ModTime()) < staleAge {
 			continue
 		}
 		if err := os.Remove(filepath.Join(root, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -68,6 +77,19 @@ func removeStale(root string) error {
 		}
 	}
 	return nil
+}
+
+// clockOf returns the time that the storage's own clock gives to a file made now. Ours is another machine's where the directory is shared.
+func clockOf(root string) (time.Time, error) {
+	f, err := os.CreateTemp(root, tempPrefix)
+	if err != nil {
+		return time.Time{}, err
+	}
+	info, err := f.Stat()
+	if err := errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
 }
 
 func (b *fileBucket) URL() string  { return (&url.URL{Scheme: "file", Path: b.root}).String() }

@@ -52,8 +52,7 @@ func (a *app) list() *cobra.Command {
 func (a *app) jobRow(j *jobv1.Job) []string {
 	age, took := "-", "-"
 	if c := j.GetLastCheckpoint(); c != nil {
-		at := time.UnixMilli(c.GetTriggeredAtMs()).Add(time.Duration(c.GetDurationMs()) * time.Millisecond)
-		age = short(a.now().Sub(at)) + " ago"
+		age = short(time.Duration(c.GetAgeMs())*time.Millisecond) + " ago"
 		took = short(time.Duration(c.GetDurationMs()) * time.Millisecond)
 	}
 	rate, lag := "-", "-"

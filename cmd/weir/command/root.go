@@ -79,7 +79,7 @@ func Execute(ctx context.Context, args []string, streams IO) int {
 func New(streams IO) *cobra.Command { return build(streams, nil) }
 
 func build(streams IO, args []string) *cobra.Command {
-	app := &app{IO: streams, args: args, now: time.Now, poll: 100 * time.Millisecond}
+	app := &app{IO: streams, args: args, poll: 100 * time.Millisecond}
 	root := &cobra.Command{
 		Use:   "weir",
 		Short: "Run exactly-once stream processing jobs",
@@ -121,8 +121,7 @@ id: repeated with the same one, also to a later leader, it is done once and give
 // app is what the commands share.
 type app struct {
 	IO
-	args []string // the command line, to name the one that repeats a request
-	now  func() time.Time
+	args []string      // the command line, to name the one that repeats a request
 	poll time.Duration // between two looks at a job
 }
 

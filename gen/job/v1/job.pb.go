@@ -1477,7 +1477,10 @@ type Checkpoint struct {
 	Path       string `protobuf:"bytes,9,opt,name=path,proto3" json:"path,omitempty"`
 	Failure    string `protobuf:"bytes,10,opt,name=failure,proto3" json:"failure,omitempty"`
 	// Tasks that have not acknowledged, for a running checkpoint.
-	WaitingFor    []string `protobuf:"bytes,11,rep,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
+	WaitingFor []string `protobuf:"bytes,11,rep,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
+	// How long ago it ended, in milliseconds, as the leader has measured it; absent for one in progress. It holds when a clock is set,
+	// as the difference of times does not.
+	AgeMs         *uint64 `protobuf:"varint,12,opt,name=age_ms,json=ageMs,proto3,oneof" json:"age_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1587,6 +1590,13 @@ func (x *Checkpoint) GetWaitingFor() []string {
 		return x.WaitingFor
 	}
 	return nil
+}
+
+func (x *Checkpoint) GetAgeMs() uint64 {
+	if x != nil && x.AgeMs != nil {
+		return *x.AgeMs
+	}
+	return 0
 }
 
 // Job is everything shown of one job.
@@ -3118,7 +3128,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x04host\x18\x05 \x01(\tR\x04host\x12;\n" +
 	"\n" +
 	"statistics\x18\x06 \x01(\v2\x1b.weir.job.v1.TaskStatisticsR\n" +
-	"statistics\"\xc4\x02\n" +
+	"statistics\"\xeb\x02\n" +
 	"\n" +
 	"Checkpoint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
@@ -3136,7 +3146,9 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\afailure\x18\n" +
 	" \x01(\tR\afailure\x12\x1f\n" +
 	"\vwaiting_for\x18\v \x03(\tR\n" +
-	"waitingFor\"\x84\x06\n" +
+	"waitingFor\x12\x1a\n" +
+	"\x06age_ms\x18\f \x01(\x04H\x00R\x05ageMs\x88\x01\x01B\t\n" +
+	"\a_age_ms\"\x84\x06\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12+\n" +
@@ -3400,6 +3412,7 @@ func file_weir_job_v1_job_proto_init() {
 	file_weir_job_v1_job_proto_msgTypes[9].OneofWrappers = []any{}
 	file_weir_job_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
 	file_weir_job_v1_job_proto_msgTypes[11].OneofWrappers = []any{}
+	file_weir_job_v1_job_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -102,7 +102,7 @@ func Run(ctx context.Context, cfg Config) error {
 type runner struct {
 	cfg     Config
 	dir     *stateDir
-	history []*raftv1.RestartEntry
+	history []restart.Former
 }
 
 func (r *runner) run(ctx context.Context) error {
@@ -192,7 +192,7 @@ func (r *runner) failed(end ending) (time.Duration, error) {
 		d = restart.Decision{Action: restart.Fail, Reason: "the former attempt is still running: " + end.stuck.Error()}
 	}
 	if d.Action == restart.Restart {
-		r.history = append(r.history, &raftv1.RestartEntry{AtMs: now.UnixMilli(), Counted: d.Counted})
+		r.history = restart.Remember(end.policy, r.history, restart.Former{At: now, Counted: d.Counted})
 		r.cfg.Logger.Warn("job restarts", "delay", d.Delay, "task", end.task, "cause", end.message)
 		return d.Delay, nil
 	}
