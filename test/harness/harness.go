@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-stream/weir/internal/kafkatest"
 	"github.com/weir-stream/weir/internal/localcluster"
+	"github.com/weir-stream/weir/test/harness/wallclock"
 )
 
 // Binaries are the executables that the tests run.
@@ -29,6 +30,20 @@ type Binaries struct {
 
 // Build builds the executables once per test binary; later calls return the same ones.
 var Build = sync.OnceValues(func() (Binaries, error) { return build() })
+
+// BuildWithWallclock is Build for executables whose wall clock a test can set; see package wallclock.
+var BuildWithWallclock = sync.OnceValues(func() (Binaries, error) {
+	dir, err := os.MkdirTemp("", "weir-test-overlay-")
+	if err != nil {
+		return Binaries{}, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	overlay, err := wallclock.Overlay(dir)
+	if err != nil {
+		return Binaries{}, err
+	}
+	return build("-overlay", overlay)
+})
 
 func build(flags ...string) (Binaries, error) {
 	dir, err := os.MkdirTemp("", "weir-test-bin-")
@@ -65,6 +80,12 @@ func StartWith(t testing.TB, cfg localcluster.Config, broker *kafkatest.Broker) 
 	t.Helper()
 	bin, err := Build()
 	require.NoError(t, err)
+	return start(t, cfg, broker, bin)
+}
+
+// StartBinaries is StartWith for executables of the caller's choice.
+func StartBinaries(t testing.TB, cfg localcluster.Config, broker *kafkatest.Broker, bin Binaries) *Cluster {
+	t.Helper()
 	return start(t, cfg, broker, bin)
 }
 
