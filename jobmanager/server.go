@@ -31,6 +31,8 @@ const (
 	maxMessage = 64 << 20
 	// transferTimeout bounds the hand-over of the leadership at shutdown.
 	transferTimeout = 2 * time.Second
+	// abandonWait bounds the last words of a member that gives up.
+	abandonWait = 500 * time.Millisecond
 )
 
 // Server is a running JobManager.
@@ -156,9 +158,8 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case cause = <-s.node.Fatal():
-		// The library's main loop is stuck in the write, and nothing that waits for it would come back.
-		s.logger.Error("jobmanager gives up", "error", cause)
 		stopLeading()
+		s.abandon(cause)
 		return cause
 	case cause = <-s.wrongStorage:
 		s.logger.Error("jobmanager gives up", "error", cause)
@@ -170,9 +171,9 @@ func (s *Server) Run(ctx context.Context) error {
 	s.logger.Info("jobmanager shuts down")
 	deadline, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout)
 	defer cancel()
-	if s.node.IsLeader() && len(s.cfg.Members) > 1 {
+	if s.node.IsLeader() {
 		transfer, cancel := context.WithTimeout(deadline, transferTimeout)
-		if err := s.node.TransferLeadership(transfer); err != nil {
+		if err := s.node.TransferLeadership(transfer); err != nil && !errors.Is(err, raftnode.ErrNoSuccessor) {
 			s.logger.Info("leadership not handed over", "error", err)
 		}
 		cancel()
@@ -184,6 +185,21 @@ func (s *Server) Run(ctx context.Context) error {
 		return errors.Join(cause, fmt.Errorf("drivers did not stop within %s", s.cfg.ShutdownTimeout))
 	}
 	return errors.Join(cause, s.close(deadline))
+}
+
+// abandon ends the connections, so that all who wait for this member know at once, and tells why. It waits for nothing that may never
+// come back: neither for the library, which is stuck in a write, nor for the log, which may go to the same disk.
+func (s *Server) abandon(cause error) {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		s.grpc.Stop()
+		s.logger.Error("jobmanager gives up", "error", cause)
+	}()
+	select {
+	case <-told:
+	case <-time.After(abandonWait):
+	}
 }
 
 // close shuts down what was started, in the order in which others depend on it.
@@ -277,6 +293,8 @@ func (s *Server) ready() error {
 	switch {
 	case s.stopping.Load():
 		return errors.New("shutting down")
+	case s.node.Trouble() != "":
+		return errors.New(s.node.Trouble())
 	case s.LeaderID() == "":
 		return errors.New("no leader is known")
 	}

@@ -227,6 +227,9 @@ var _ driver.Log = (*replicatedLog)(nil)
 
 // Propose implements driver.Log.
 func (l *replicatedLog) Propose(ctx context.Context, cmd *raftv1.Command) (fsm.Result, error) {
+	if err := l.understood(cmd); err != nil {
+		return fsm.Result{}, err
+	}
 	data, err := proto.Marshal(cmd)
 	if err != nil {
 		return fsm.Result{}, fmt.Errorf("%w: encode command: %w", raftnode.ErrNotLeader, err)
@@ -240,6 +243,32 @@ func (l *replicatedLog) Propose(ctx context.Context, cmd *raftv1.Command) (fsm.R
 		return fsm.Result{}, fmt.Errorf("%w: the state machine answered %T", raftnode.ErrUnknownOutcome, answer)
 	}
 	return res, nil
+}
+
+// understood refuses a command that a member does not know yet: it would have to stop when the command reaches it. That is so until the
+// last one has been upgraded.
+func (l *replicatedLog) understood(cmd *raftv1.Command) error {
+	needed := fsm.LevelOf(cmd)
+	if needed <= fsm.FirstLevel {
+		return nil
+	}
+	level, err := l.Level()
+	if err == nil && needed > level {
+		err = fmt.Errorf("a command of level %d, and the members understand up to %d; upgrade all JobManagers", needed, level)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", raftnode.ErrNotLeader, err)
+	}
+	return nil
+}
+
+// Level returns the command level that every member understands.
+func (l *replicatedLog) Level() (uint32, error) {
+	servers, err := l.node.Servers()
+	if err != nil {
+		return 0, err
+	}
+	return rpc.Level(servers, l.View()), nil
 }
 
 // Barrier implements driver.Log.

@@ -146,9 +146,9 @@ func (p *Proxy) copy(dst, src net.Conn, delay *atomic.Int64) {
 	}
 	const queued = 1024 // chunks under way; a full queue stops the reading, as a full pipe would
 	queue := make(chan chunk, queued)
-	p.wait.Add(1)
+	written := make(chan struct{})
 	go func() {
-		defer p.wait.Done()
+		defer close(written)
 		for c := range queue {
 			if wait := time.Until(c.due); wait > 0 {
 				time.Sleep(wait)
@@ -159,7 +159,10 @@ func (p *Proxy) copy(dst, src net.Conn, delay *atomic.Int64) {
 		}
 		_ = dst.Close()
 	}()
-	defer close(queue)
+	defer func() { // what was sent before the end arrives
+		close(queue)
+		<-written
+	}()
 	for {
 		buf := make([]byte, 32<<10)
 		n, err := src.Read(buf)

@@ -13,6 +13,18 @@ import (
 // Level is the command level of this program: the highest command number it understands.
 const Level = 18
 
+// FirstLevel is the command level of the first program, which a member has that has not told its own.
+const FirstLevel = 18
+
+// LevelOf returns the level that a program must have to apply a command.
+func LevelOf(cmd *raftv1.Command) uint32 {
+	m := cmd.ProtoReflect()
+	if fd := m.WhichOneof(m.Descriptor().Oneofs().Get(0)); fd != nil {
+		return uint32(fd.Number())
+	}
+	return 0
+}
+
 // Result is the answer to one command; on the leader it is the response of the Raft future.
 type Result struct {
 	// Err is nil or wraps one of the package's errors; the command has then changed nothing.

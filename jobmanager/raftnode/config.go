@@ -3,7 +3,6 @@ package raftnode
 import (
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"time"
 
 	"github.com/weir-stream/weir/internal/nodetls"
@@ -28,8 +27,8 @@ type Config struct {
 	Advertise string
 	// TLS secures the listener and the connections to other members; nil for none.
 	TLS *nodetls.Keeper
-	// Members is the first configuration; empty means this member alone. Later it only overrides the addresses of members that
-	// moved.
+	// Members is the first configuration; empty means this member alone. Later it only tells the addresses of members that moved
+	// while this one was down.
 	Members []Member
 	// ServiceAddress and Level are what this member tells others about itself, see [Node.Introduce].
 	ServiceAddress string
@@ -43,7 +42,8 @@ type Config struct {
 	TrailingLogs uint64
 	// SnapshotInterval is how often the threshold is looked at; default 30 s.
 	SnapshotInterval time.Duration
-	// WriteHang is the time after which a log write counts as hanging; default 5 s.
+	// WriteHang is the time after which a write to the log or a vote counts as hanging; a step of writing a snapshot may take four
+	// times as long; default 4 s.
 	WriteHang time.Duration
 	Logger    *slog.Logger
 }
@@ -56,7 +56,7 @@ const (
 	maxPool          = 3
 	retainSnapshots  = 2
 	logCacheEntries  = 256
-	bootstrapRetry   = 300 * time.Millisecond
+	bootstrapRetry   = 100 * time.Millisecond
 )
 
 func (c *Config) defaults() error {
@@ -66,7 +66,7 @@ func (c *Config) defaults() error {
 	setDefault(&c.Heartbeat, 500*time.Millisecond)
 	setDefault(&c.Election, 500*time.Millisecond)
 	setDefault(&c.SnapshotInterval, 30*time.Second)
-	setDefault(&c.WriteHang, 5*time.Second)
+	setDefault(&c.WriteHang, 4*time.Second)
 	setDefault(&c.SnapshotThreshold, 8192)
 	setDefault(&c.TrailingLogs, 4096)
 	if c.Logger == nil {
@@ -82,4 +82,5 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-func (c *Config) storePath() string { return filepath.Join(c.Dir, "raft.db") }
+// storeFile is the database with the log and the votes.
+const storeFile = "raft.db"

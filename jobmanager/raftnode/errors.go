@@ -10,8 +10,18 @@ var (
 	ErrUnknownOutcome = errors.New("outcome of the log write is unknown")
 	// ErrInUse: another process has the data directory open.
 	ErrInUse = errors.New("data directory is in use by another process")
-	// ErrLogHangs: a write to the log did not come back in time.
-	ErrLogHangs = errors.New("write to the raft log hangs")
+	// ErrHangs: a write to the disk, or something else that must be quick, did not come back in time.
+	ErrHangs = errors.New("raft hangs")
+	// ErrDisk: a write to the disk failed, and not for want of space.
+	ErrDisk = errors.New("write to the raft log failed")
+	// ErrDamaged: a part of the data directory is missing.
+	ErrDamaged = errors.New("data directory is damaged")
+	// ErrQuorum: the change would leave the cluster without a majority.
+	ErrQuorum = errors.New("the cluster would lose its majority")
+	// ErrNoSuccessor: no other voter answers.
+	ErrNoSuccessor = errors.New("no other member can take over")
 	// errStarting: the configuration is not known yet.
 	errStarting = errors.New("raft is starting")
+	// errSilent: this member must not talk to the others now.
+	errSilent = errors.New("this member does not take part at the moment")
 )

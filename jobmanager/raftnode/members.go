@@ -13,26 +13,57 @@ type Server struct {
 	Voter       bool
 }
 
-// Servers returns the current configuration as this member knows it.
+// Servers returns the current configuration as this member knows it, with the addresses by which it reaches the others.
 func (n *Node) Servers() ([]Server, error) {
 	f := n.raft.GetConfiguration()
 	if err := f.Error(); err != nil {
 		return nil, fmt.Errorf("raft configuration: %w", err)
 	}
+	servers := serversOf(f.Configuration())
+	for i, s := range servers {
+		if at, err := n.addresses.ServerAddr(raft.ServerID(s.ID)); err == nil {
+			servers[i].Address = string(at)
+		}
+	}
+	return servers, nil
+}
+
+func serversOf(conf raft.Configuration) []Server {
 	var out []Server
-	for _, s := range f.Configuration().Servers {
+	for _, s := range conf.Servers {
 		out = append(out, Server{ID: string(s.ID), Address: string(s.Address), Voter: s.Suffrage == raft.Voter})
 	}
-	return out, nil
+	return out
 }
 
-// Add makes a member a voter, or changes its address.
+// Add makes a member one of the cluster, at first without a vote, which the leader gives it once it has caught up; or changes the
+// address of one.
 func (n *Node) Add(ctx context.Context, id, address string) error {
-	return n.wait(ctx, n.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(address), 0, enqueueTimeout(ctx)))
+	err := n.wait(ctx, n.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(address), 0, enqueueTimeout(ctx)))
+	if err == nil {
+		n.addresses.move(id, address) // whatever the list says
+	}
+	return err
 }
 
-// Remove takes a member out of the configuration.
+// Demote takes the vote from a member. It gets it back when it has caught up.
+func (n *Node) Demote(ctx context.Context, id string) error {
+	return n.change(ctx, n.raft.DemoteVoter(raft.ServerID(id), 0, enqueueTimeout(ctx)))
+}
+
+// Remove takes a member out of the configuration. It is refused with ErrQuorum when the rest would have no majority, and when the
+// member leads: the leadership must be handed over first.
 func (n *Node) Remove(ctx context.Context, id string) error {
+	servers, err := n.Servers()
+	if err != nil {
+		return err
+	}
+	if id == n.cfg.ID {
+		return fmt.Errorf("%w: %s leads", ErrQuorum, id)
+	}
+	if !majorityWithout(servers, n.askAll(ctx, servers), id, n.cfg.ID) {
+		return fmt.Errorf("%w: without %s too few of the members that vote can be reached; see: weir members", ErrQuorum, id)
+	}
 	return n.wait(ctx, n.raft.RemoveServer(raft.ServerID(id), 0, enqueueTimeout(ctx)))
 }
 
@@ -47,11 +78,6 @@ func (n *Node) IsLeader() bool { return n.raft.State() == raft.Leader }
 
 // Term returns the current term.
 func (n *Node) Term() uint64 { return n.raft.CurrentTerm() }
-
-// TransferLeadership hands the leadership to another member, for an orderly shutdown.
-func (n *Node) TransferLeadership(ctx context.Context) error {
-	return n.wait(ctx, n.raft.LeadershipTransfer())
-}
 
 // Stats returns the applied index, for metrics.
 func (n *Node) Stats() (applied, committed, last uint64) {

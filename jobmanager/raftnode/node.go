@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,17 +26,23 @@ type Node struct {
 	logger    *slog.Logger
 	raft      *raft.Raft
 	store     *raftboltdb.BoltStore
-	watched   *watchedStore
+	disk      *disk
+	watch     *watch
 	stream    *streamLayer
 	transport *raft.NetworkTransport
+	addresses *addresses
 
-	// moved is the configured list of members, which may tell new addresses.
-	moved  []Member
-	opened chan struct{} // closed when raft is set
+	opened   chan struct{} // closed when raft is set
+	admitted chan struct{} // closed when this member may take part
+	admitOne sync.Once
+
+	mu       sync.Mutex
+	troubles map[string]string
 
 	leadership chan bool
 	fatal      chan error
-	done       chan struct{}
+	closing    chan struct{} // closed when Shutdown begins
+	done       chan struct{} // closed when raft has stopped
 	wg         sync.WaitGroup
 	stop       sync.Once
 	stopped    error
@@ -44,67 +54,101 @@ func Open(cfg Config, fsm raft.FSM) (_ *Node, err error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("raft directory: %w", err)
-	}
 	n := &Node{
-		cfg: cfg, logger: cfg.Logger, moved: cfg.Members, opened: make(chan struct{}),
-		leadership: make(chan bool, 1), fatal: make(chan error, 1), done: make(chan struct{}),
+		cfg: cfg, logger: cfg.Logger, watch: newWatch(), troubles: map[string]string{},
+		opened: make(chan struct{}), admitted: make(chan struct{}),
+		leadership: make(chan bool, 1), fatal: make(chan error, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {
 		if err != nil {
 			n.closeFiles()
 		}
 	}()
-	n.store, err = raftboltdb.New(raftboltdb.Options{
-		Path: cfg.storePath(),
+	if n.store, err = openStore(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if err := removeLeftovers(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("raft directory: %w", err)
+	}
+	hl := newHCLogger(cfg.Logger)
+	files, err := raft.NewFileSnapshotStoreWithLogger(cfg.Dir, retainSnapshots, hl)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot store: %w", err)
+	}
+	hadState, err := raft.HasExistingState(n.store, n.store, files)
+	if err != nil {
+		return nil, fmt.Errorf("look for state in %s: %w", cfg.Dir, err)
+	}
+	n.stream, err = newStreamLayer(cfg.Listen, cfg.Advertise, cfg.TLS, n, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	if len(cfg.Members) == 0 {
+		n.cfg.Members = []Member{{ID: cfg.ID, Address: n.Address()}}
+	}
+	n.addresses = newAddresses(n.cfg.ID, n.Address(), cfg.Members)
+	n.disk = &disk{
+		LogStore: n.store, stable: n.store, dir: cfg.Dir, watch: n.watch, logger: cfg.Logger, start: time.Now(), closing: n.closing,
+		leads: n.leads, silence: n.stream.silence, speak: n.stream.speak, giveUp: n.giveUp,
+		trouble: func(text string) { n.setTrouble("disk", text) },
+	}
+	cache, err := raft.NewLogCache(logCacheEntries, n.disk)
+	if err != nil {
+		return nil, err
+	}
+	n.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		ServerAddressProvider: n.addresses, Logger: hl, Stream: n.stream, MaxPool: maxPool, Timeout: transportTimeout,
+	})
+	n.raft, err = raft.NewRaft(n.raftConfig(), machine{fsm, n.watch}, cache, n.disk, snapshots{files, n.watch}, n.transport)
+	if err != nil {
+		return nil, fmt.Errorf("start raft: %w", err)
+	}
+	n.addresses.follow(n.raft)
+	close(n.opened)
+	if hadState {
+		n.letIn()
+	}
+	n.run(n.relayLeadership, n.watchHangs, n.checkLeader, n.hastenElections, n.tend, n.seekLeader)
+	if !hadState {
+		n.run(n.join)
+	}
+	return n, nil
+}
+
+func (n *Node) run(loops ...func()) {
+	n.wg.Add(len(loops))
+	for _, f := range loops {
+		go f()
+	}
+}
+
+// openStore opens or makes the database of a data directory.
+func openStore(dir string) (*raftboltdb.BoltStore, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("raft directory: %w", err)
+	}
+	path := filepath.Join(dir, storeFile)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		// Without the database the member has forgotten its votes and what it has acknowledged.
+		if found, _ := filepath.Glob(filepath.Join(dir, "snapshots", "*-*")); len(found) > 0 {
+			return nil, fmt.Errorf("%w: %s has snapshots and no %s: bring the file back, or empty the directory and let the member join anew",
+				ErrDamaged, dir, storeFile)
+		}
+	}
+	store, err := raftboltdb.New(raftboltdb.Options{
+		Path: path,
 		BoltOptions: &bbolt.Options{
 			Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType,
 		},
 		MsgpackUseNewTimeFormat: true,
 	})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("%s: %w", cfg.Dir, ErrInUse)
-	} else if err != nil {
-		return nil, fmt.Errorf("open %s: %w", cfg.storePath(), err)
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("%s: %w", dir, ErrInUse)
+	case err != nil:
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	n.watched = newWatchedStore(n.store)
-	cache, err := raft.NewLogCache(logCacheEntries, n.watched)
-	if err != nil {
-		return nil, err
-	}
-	hl := newHCLogger(cfg.Logger)
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(cfg.Dir, retainSnapshots, hl)
-	if err != nil {
-		return nil, fmt.Errorf("snapshot store: %w", err)
-	}
-	hadState, err := raft.HasExistingState(cache, n.store, snapshots)
-	if err != nil {
-		return nil, fmt.Errorf("look for state in %s: %w", cfg.Dir, err)
-	}
-	n.stream, err = newStreamLayer(cfg.Listen, cfg.Advertise, cfg.TLS, n.answerEnquiry(hadState), cfg.Logger)
-	if err != nil {
-		return nil, err
-	}
-	n.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		ServerAddressProvider: addresses{n}, Logger: hl, Stream: n.stream, MaxPool: maxPool, Timeout: transportTimeout,
-	})
-	n.raft, err = raft.NewRaft(n.raftConfig(), fsm, cache, n.store, snapshots, n.transport)
-	if err != nil {
-		return nil, fmt.Errorf("start raft: %w", err)
-	}
-	close(n.opened)
-	n.wg.Add(2)
-	go n.relayLeadership()
-	go n.watchWrites()
-	if len(cfg.Members) == 0 {
-		n.cfg.Members = []Member{{ID: cfg.ID, Address: n.Address()}}
-	}
-	if !hadState && n.listed() {
-		n.wg.Add(1)
-		go n.bootstrap()
-	}
-	return n, nil
+	return store, nil
 }
 
 func (n *Node) raftConfig() *raft.Config {
@@ -123,63 +167,23 @@ func (n *Node) raftConfig() *raft.Config {
 	return rc
 }
 
-func (n *Node) listed() bool {
-	for _, m := range n.cfg.Members {
-		if m.ID == n.cfg.ID {
-			return true
-		}
-	}
-	return false
-}
-
-// answerEnquiry tells whether this member has state; once raft runs, also when state came in meanwhile.
-func (n *Node) answerEnquiry(hadState bool) func() enquiryAnswer {
-	last := func() uint64 {
-		i, err := n.store.LastIndex()
-		if err != nil {
-			return 1 // unreadable is not empty
-		}
-		return i
-	}
-	return func() enquiryAnswer {
-		a := enquiryAnswer{ID: n.cfg.ID, HasState: hadState || last() > 0, Address: n.cfg.ServiceAddress, Level: n.cfg.Level}
-		select {
-		case <-n.opened:
-			a.Term = n.raft.CurrentTerm()
-		default:
-		}
-		return a
-	}
-}
-
-// addresses overrides the addresses in the log by those of the configured list, so that members can move. A member that is not in the
-// list was added later.
-type addresses struct{ n *Node }
-
-var _ raft.ServerAddressProvider = addresses{}
-
-// ServerAddr implements raft.ServerAddressProvider.
-func (a addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	n := a.n
-	for _, m := range n.moved {
-		if m.ID == string(id) {
-			return raft.ServerAddress(m.Address), nil
-		}
-	}
-	if string(id) == n.cfg.ID {
-		return raft.ServerAddress(n.Address()), nil
-	}
+// leads is IsLeader for the disk, which works before raft is known.
+func (n *Node) leads() bool {
 	select {
 	case <-n.opened:
+		return n.IsLeader()
 	default:
-		return "", fmt.Errorf("address of member %s: %w", id, errStarting)
+		return false
 	}
-	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
-		if s.ID == id {
-			return s.Address, nil
-		}
-	}
-	return "", fmt.Errorf("member %s is neither configured nor in the cluster", id)
+}
+
+// letIn lets the member take part.
+func (n *Node) letIn() {
+	n.admitOne.Do(func() {
+		close(n.admitted)
+		n.setTrouble("join", "")
+		n.stream.speak()
+	})
 }
 
 // relayLeadership passes changes on; a change that nobody has taken yet is replaced by the newer one.
@@ -199,29 +203,55 @@ func (n *Node) relayLeadership() {
 	}
 }
 
-// watchWrites reports a hanging log write. The library's main loop is stuck in it then, while its heartbeats would go on.
-func (n *Node) watchWrites() {
+// every calls f at each tick until the node stops. The context ends with the node.
+func (n *Node) every(d time.Duration, f func(ctx context.Context)) {
 	defer n.wg.Done()
-	t := time.NewTicker(n.cfg.WriteHang / 5)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	n.wg.Go(func() {
+		select {
+		case <-n.closing:
+			cancel()
+		case <-stop:
+		}
+	})
+	t := time.NewTicker(d)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			if d := n.watched.running(); d > n.cfg.WriteHang {
-				n.fatal <- fmt.Errorf("%w: %s, for %s", ErrLogHangs, filepath.Clean(n.cfg.Dir), d.Round(time.Millisecond))
-				return
-			}
+			f(ctx)
 		case <-n.done:
 			return
 		}
 	}
 }
 
+func (n *Node) setTrouble(kind, text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if text == "" {
+		delete(n.troubles, kind)
+	} else {
+		n.troubles[kind] = text
+	}
+}
+
+// Trouble tells why this member does not take part, or may not be able to soon; empty when all is well.
+func (n *Node) Trouble() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Join(slices.Sorted(maps.Values(n.troubles)), "; ")
+}
+
 // Leadership delivers true when this member became the leader and false when it stopped being it. Only the newest change is kept:
 // true twice in a row is a leadership lost and won again.
 func (n *Node) Leadership() <-chan bool { return n.leadership }
 
-// Fatal delivers at most one error after which the process must exit at once, without waiting for Shutdown.
+// Fatal delivers at most one error after which the process must exit at once, without waiting for Shutdown. The member has left the
+// network by then.
 func (n *Node) Fatal() <-chan error { return n.fatal }
 
 // Address returns the host:port by which other members reach this one.
@@ -230,6 +260,7 @@ func (n *Node) Address() string { return n.stream.advertise.String() }
 // Shutdown stops the member, for at most as long as ctx lasts. It is safe to call it again.
 func (n *Node) Shutdown(ctx context.Context) error {
 	n.stop.Do(func() {
+		close(n.closing)
 		finished := make(chan error, 1) // whether or not anybody still waits
 		go func() {
 			err := n.raft.Shutdown().Error()

@@ -2,7 +2,6 @@ package raftnode
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,8 +16,10 @@ import (
 
 // The first byte of a connection to the Raft listener says what it is for.
 const (
-	kindRaft    byte = 'R'
-	kindEnquiry byte = 'E'
+	kindRaft     byte = 'R'
+	kindEnquiry  byte = 'E'
+	kindAdmit    byte = 'A' // from the leader: the member may take part
+	kindAnnounce byte = 'M' // from a member: where it is now
 )
 
 const (
@@ -27,28 +28,26 @@ const (
 	maxEnquiryBytes  = 64 << 10
 )
 
-// enquiryAnswer is what a member tells about itself.
-type enquiryAnswer struct {
-	ID       string `json:"id"`
-	HasState bool   `json:"has_state"`
-	Address  string `json:"address,omitempty"`
-	Level    uint32 `json:"level,omitempty"`
-	// Term is the highest term seen; 0 from a member that is starting, or too old to tell.
-	Term uint64 `json:"term,omitempty"`
-}
-
 // address is a host:port as text, so that names need not resolve on this machine.
 type address string
 
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
-// streamLayer is the transport's listener and dialer. Beside Raft connections it answers enquiries of members that want to
-// bootstrap.
+// talk is how a member answers what is not Raft.
+type talk interface {
+	introduce() introduction
+	admit(request)
+	announced(request)
+}
+
+// streamLayer is the transport's listener and dialer. Beside Raft connections, which pass its gate, it answers what members ask each
+// other.
 type streamLayer struct {
 	listener  net.Listener
 	advertise address
-	answer    func() enquiryAnswer
+	talk      talk
+	gate      gate
 	tls       *nodetls.Keeper // nil for none
 	logger    *slog.Logger
 	strangers *nodetls.Notices
@@ -61,7 +60,7 @@ type streamLayer struct {
 
 var _ raft.StreamLayer = (*streamLayer)(nil)
 
-func newStreamLayer(listen, advertise string, tls *nodetls.Keeper, answer func() enquiryAnswer, logger *slog.Logger) (*streamLayer, error) {
+func newStreamLayer(listen, advertise string, tls *nodetls.Keeper, talk talk, logger *slog.Logger) (*streamLayer, error) {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("raft listener: %w", err)
@@ -70,9 +69,10 @@ func newStreamLayer(listen, advertise string, tls *nodetls.Keeper, answer func()
 		advertise = l.Addr().String()
 	}
 	s := &streamLayer{
-		listener: l, advertise: address(advertise), answer: answer, tls: tls, logger: logger, strangers: nodetls.NewNotices(),
+		listener: l, advertise: address(advertise), talk: talk, tls: tls, logger: logger, strangers: nodetls.NewNotices(),
 		conns: make(chan net.Conn), done: make(chan struct{}),
 	}
+	s.gate.close() // until the member is let in
 	s.wg.Add(1)
 	go s.acceptLoop()
 	return s, nil
@@ -113,15 +113,17 @@ func (s *streamLayer) dispatch(c net.Conn) {
 	_ = c.SetReadDeadline(time.Time{})
 	switch kind[0] {
 	case kindRaft:
+		c, err := s.gate.pass(c)
+		if err != nil {
+			return
+		}
 		select {
 		case s.conns <- c:
 		case <-s.done:
 			_ = c.Close()
 		}
-	case kindEnquiry:
-		_ = c.SetDeadline(time.Now().Add(enquiryTimeout))
-		_ = json.NewEncoder(c).Encode(s.answer())
-		_ = c.Close()
+	case kindEnquiry, kindAdmit, kindAnnounce:
+		s.converse(c, kind[0])
 	default:
 		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
 		if s.strangers.Due(host, time.Now()) {
@@ -159,8 +161,20 @@ func (s *streamLayer) wait() { s.wg.Wait() }
 
 // Dial implements raft.StreamLayer.
 func (s *streamLayer) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	return dialKind(context.Background(), s.tls, string(to), kindRaft, timeout)
+	if err := s.gate.err(); err != nil {
+		return nil, err
+	}
+	c, err := dialKind(context.Background(), s.tls, string(to), kindRaft, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return s.gate.pass(c)
 }
+
+// silence cuts the member off until speak is called as often.
+func (s *streamLayer) silence() { s.gate.close() }
+
+func (s *streamLayer) speak() { s.gate.open() }
 
 func dialKind(ctx context.Context, tls *nodetls.Keeper, to string, kind byte, timeout time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: timeout}
@@ -184,40 +198,4 @@ func dialKind(ctx context.Context, tls *nodetls.Keeper, to string, kind byte, ti
 	}
 	_ = c.SetWriteDeadline(time.Time{})
 	return c, nil
-}
-
-// enquire asks the member at an address about itself.
-func (s *streamLayer) enquire(ctx context.Context, to string) (enquiryAnswer, error) {
-	var a enquiryAnswer
-	c, err := dialKind(ctx, s.tls, to, kindEnquiry, enquiryTimeout)
-	if err != nil {
-		return a, err
-	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-	_ = c.SetReadDeadline(time.Now().Add(enquiryTimeout))
-	if err := json.NewDecoder(io.LimitReader(c, maxEnquiryBytes)).Decode(&a); err != nil {
-		return a, fmt.Errorf("answer of %s: %w", to, err)
-	}
-	return a, nil
-}
-
-// Introduction is what a member tells about itself.
-type Introduction struct {
-	// ServiceAddress and Level are those of its [Config]; zero from a member that is too old to tell.
-	ServiceAddress string
-	Level          uint32
-}
-
-// Introduce asks the member with this id, within a few seconds, who it is. An error means that it is not reached at the address.
-func (n *Node) Introduce(ctx context.Context, id, at string) (Introduction, error) {
-	a, err := n.stream.enquire(ctx, at)
-	switch {
-	case err != nil:
-		return Introduction{}, err
-	case a.ID != id:
-		return Introduction{}, fmt.Errorf("member at %s calls itself %q, not %q", at, a.ID, id)
-	}
-	return Introduction{ServiceAddress: a.Address, Level: a.Level}, nil
 }

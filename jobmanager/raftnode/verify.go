@@ -14,7 +14,7 @@ import (
 // seen. The library's own VerifyLeader does not do: an answer that was on its way when the call began satisfies it, and the member may
 // have been frozen since.
 func (n *Node) VerifyLeader(ctx context.Context, term uint64) error {
-	if err := n.leads(term); err != nil {
+	if err := n.leadsIn(term); err != nil {
 		return err
 	}
 	voters, asked := 0, 0
@@ -31,7 +31,7 @@ func (n *Node) VerifyLeader(ctx context.Context, term uint64) error {
 			continue
 		}
 		asked++
-		address, err := addresses{n}.ServerAddr(srv.ID)
+		address, err := n.addresses.ServerAddr(srv.ID)
 		if err != nil {
 			address = srv.Address
 		}
@@ -52,10 +52,10 @@ func (n *Node) VerifyLeader(ctx context.Context, term uint64) error {
 	if missing > 0 {
 		return fmt.Errorf("%w: no majority says so: %w", ErrNotLeader, last)
 	}
-	return n.leads(term)
+	return n.leadsIn(term)
 }
 
-func (n *Node) leads(term uint64) error {
+func (n *Node) leadsIn(term uint64) error {
 	if n.raft.State() != raft.Leader || n.raft.CurrentTerm() != term {
 		return fmt.Errorf("%w of term %d any more", ErrNotLeader, term)
 	}
@@ -64,12 +64,10 @@ func (n *Node) leads(term uint64) error {
 
 // hasSeen returns nil when a member has seen no later term.
 func (n *Node) hasSeen(ctx context.Context, id, at string, term uint64) error {
-	a, err := n.stream.enquire(ctx, at)
+	a, err := n.stream.askFor(ctx, id, at, kindEnquiry, nil)
 	switch {
 	case err != nil:
 		return err
-	case a.ID != id:
-		return fmt.Errorf("member at %s calls itself %q, not %q", at, a.ID, id)
 	case a.Term > term:
 		return fmt.Errorf("%s has seen term %d", id, a.Term)
 	case a.Term == 0: // of an older version, which does not tell

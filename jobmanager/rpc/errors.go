@@ -18,6 +18,7 @@ var domain = []struct{ from, to error }{
 	{fsm.ErrJobEnded, grpcerr.ErrJobEnded},
 	{fsm.ErrStopping, grpcerr.ErrStopInProgress},
 	{raftnode.ErrNotLeader, grpcerr.ErrNotLeader},
+	{raftnode.ErrQuorum, grpcerr.ErrInvalid},
 }
 
 // withIdentity is an error that also is another one, without that one's text.

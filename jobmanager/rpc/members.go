@@ -3,11 +3,15 @@ package rpc
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	"github.com/weir-stream/weir/internal/grpcerr"
 	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/jobmanager/raftnode"
 )
 
 // GetInfo implements clusterv1.MembershipServiceServer. Every member answers for itself.
@@ -45,7 +49,7 @@ func (s *Services) ListMembers(ctx context.Context, _ *clusterv1.ListMembersRequ
 		}
 		wg.Go(func() {
 			said, err := s.cluster.Members().Introduce(ctx, srv.ID, srv.Address)
-			m.Reachable = err == nil
+			m.Reachable, m.Trouble = err == nil, said.Trouble
 			if said.ServiceAddress != "" {
 				m.Address, m.Level = said.ServiceAddress, said.Level
 			}
@@ -61,51 +65,127 @@ func (s *Services) ListMembers(ctx context.Context, _ *clusterv1.ListMembersRequ
 	return resp, nil
 }
 
-// AddMember implements clusterv1.MembershipServiceServer.
+// AddMember implements clusterv1.MembershipServiceServer. The member is added without a vote, which the leader gives it when it has
+// caught up, so that one that is not what it should be does not count for the majority.
 func (s *Services) AddMember(ctx context.Context, req *clusterv1.AddMemberRequest) (*clusterv1.AddMemberResponse, error) {
-	if _, err := s.cluster.Leader(); err != nil {
-		return nil, err
-	}
-	if _, port, err := net.SplitHostPort(req.GetRaftAddress()); err != nil || port == "0" || req.GetId() == "" {
-		return nil, invalid("a member is added by its id and its Raft address host:port, not %q and %q", req.GetId(), req.GetRaftAddress())
-	}
-	// A member that is not there would count for the majority at once.
-	if _, err := s.cluster.Members().Introduce(ctx, req.GetId(), req.GetRaftAddress()); err != nil {
-		return nil, invalid("JobManager %s does not answer at %s; start it first, with all members and itself in its list: %v",
-			req.GetId(), req.GetRaftAddress(), err)
-	}
-	if err := s.cluster.Members().Add(ctx, req.GetId(), req.GetRaftAddress()); err != nil {
-		return nil, mapped(err)
-	}
-	s.logger.Info("member added", "member", req.GetId(), "address", req.GetRaftAddress())
-	return &clusterv1.AddMemberResponse{}, nil
-}
-
-// RemoveMember implements clusterv1.MembershipServiceServer.
-func (s *Services) RemoveMember(ctx context.Context, req *clusterv1.RemoveMemberRequest) (*clusterv1.RemoveMemberResponse, error) {
-	if _, err := s.cluster.Leader(); err != nil {
-		return nil, err
-	}
-	servers, err := s.cluster.Members().Servers()
+	l, err := s.cluster.Leader()
 	if err != nil {
 		return nil, err
 	}
-	found, voters := false, 0
+	members := s.cluster.Members()
+	servers, err := members.Servers()
+	if err != nil {
+		return nil, err
+	}
+	id, address := req.GetId(), req.GetRaftAddress()
+	i := slices.IndexFunc(servers, func(m raftnode.Server) bool { return m.ID == id })
+	if req.GetReplace() {
+		if i < 0 {
+			return nil, invalid("there is no member %q to be replaced; see: weir members", id)
+		}
+		if address == "" {
+			address = servers[i].Address
+		}
+	}
+	if _, port, err := net.SplitHostPort(address); err != nil || port == "0" || id == "" {
+		return nil, invalid("a member is added by its id and its Raft address host:port, not %q and %q", id, address)
+	}
+	said, err := s.cluster.Members().Introduce(ctx, id, address)
+	if err != nil {
+		return nil, invalid("JobManager %s does not answer at %s; start it first, with all members and itself in its list: %v", id, address, err)
+	}
+	if level := Level(servers, l.Log.View()); said.Level < level {
+		return nil, invalid("JobManager %s is too old: it understands commands up to level %d, and the cluster uses level %d; upgrade it first",
+			id, said.Level, level)
+	}
+	if j := slices.IndexFunc(servers, func(m raftnode.Server) bool { return m.Address == address }); j >= 0 && j != i {
+		return nil, invalid("%s is the Raft address of member %s", address, servers[j].ID)
+	}
+	if i >= 0 {
+		if done, err := s.changeMember(ctx, servers[i], address, said, req.GetReplace()); done || err != nil {
+			return &clusterv1.AddMemberResponse{}, err
+		}
+	}
+	if err := members.Add(ctx, id, address); err != nil {
+		return nil, mapped(err)
+	}
+	s.logger.Info("member added", "of", id, "address", address)
+	return &clusterv1.AddMemberResponse{}, nil
+}
+
+// changeMember prepares a present member for another address or another disk; done when there is nothing left to do.
+func (s *Services) changeMember(ctx context.Context, present raftnode.Server, address string, said raftnode.Introduction, replace bool) (done bool, _ error) {
+	switch {
+	case present.Address == address && (!replace || !present.Voter):
+		return true, nil
+	case replace && !said.Empty:
+		return false, invalid("JobManager %s at %s has data, so there is nothing to be replaced; stop it and empty its data directory first",
+			present.ID, address)
+	case present.Address != address:
+		if _, err := s.cluster.Members().Introduce(ctx, present.ID, present.Address); err == nil {
+			return false, invalid("JobManager %s still answers at %s; stop it there first", present.ID, present.Address)
+		}
+	}
+	if present.Voter && said.Empty {
+		// It has forgotten what it voted for.
+		if err := s.cluster.Members().Demote(ctx, present.ID); err != nil {
+			return false, mapped(err)
+		}
+	}
+	return present.Address == address, nil
+}
+
+// RemoveMember implements clusterv1.MembershipServiceServer. The leader hands over before it is removed: the new one is asked again.
+func (s *Services) RemoveMember(ctx context.Context, req *clusterv1.RemoveMemberRequest) (*clusterv1.RemoveMemberResponse, error) {
+	l, err := s.cluster.Leader()
+	if err != nil {
+		return nil, err
+	}
+	members := s.cluster.Members()
+	servers, err := members.Servers()
+	if err != nil {
+		return nil, err
+	}
+	id := req.GetId()
+	voters := 0
 	for _, srv := range servers {
-		found = found || srv.ID == req.GetId()
 		if srv.Voter {
 			voters++
 		}
 	}
+	i := slices.IndexFunc(servers, func(m raftnode.Server) bool { return m.ID == id })
 	switch {
-	case !found:
-		return nil, invalid("there is no member %q; see: weir members", req.GetId())
-	case voters == 1:
-		return nil, invalid("%q is the only member", req.GetId())
+	case i < 0 && slices.ContainsFunc(l.Log.View().Members(), func(m *raftv1.MemberLevel) bool { return m.GetId() == id }):
+		return &clusterv1.RemoveMemberResponse{}, nil // was one
+	case i < 0:
+		return nil, invalid("there is no member %q; see: weir members", id)
+	case voters == 1 && servers[i].Voter:
+		return nil, invalid("%q is the only member that votes", id)
+	case id == s.cluster.ID():
+		if err := members.TransferLeadership(ctx); err != nil {
+			return nil, invalid("%s leads, and no other member takes over: %v", id, err)
+		}
+		return nil, &grpcerr.NotLeaderError{}
 	}
-	if err := s.cluster.Members().Remove(ctx, req.GetId()); err != nil {
+	if err := members.Remove(ctx, id); err != nil {
 		return nil, mapped(err)
 	}
-	s.logger.Info("member removed", "member", req.GetId())
+	s.logger.Info("member removed", "of", id)
 	return &clusterv1.RemoveMemberResponse{}, nil
+}
+
+// Level returns the command level that every member of the cluster understands. One that has not said yet understands what the first
+// program did.
+func Level(servers []raftnode.Server, view fsm.View) uint32 {
+	level := uint32(fsm.Level)
+	for _, srv := range servers {
+		of := uint32(fsm.FirstLevel)
+		for _, m := range view.Members() {
+			if m.GetId() == srv.ID {
+				of = m.GetLevel()
+			}
+		}
+		level = min(level, of)
+	}
+	return level
 }

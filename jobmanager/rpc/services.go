@@ -43,7 +43,9 @@ type Cluster interface {
 type Members interface {
 	Servers() ([]raftnode.Server, error)
 	Add(ctx context.Context, id, address string) error
+	Demote(ctx context.Context, id string) error
 	Remove(ctx context.Context, id string) error
+	TransferLeadership(ctx context.Context) error
 	Introduce(ctx context.Context, id, at string) (raftnode.Introduction, error)
 }
 

@@ -184,7 +184,7 @@ func (c *cluster) ListMembers(ctx context.Context, m *clusterv1.ListMembersReque
 		ClusterId: "c1", Term: 3,
 		Members: []*clusterv1.Member{
 			{Id: "jm1", RaftAddress: "h1:6124", Address: "h1:6123", Voter: true, Leader: true, Level: 18},
-			{Id: "jm2", RaftAddress: "h2:6124", Voter: true},
+			{Id: "jm2", RaftAddress: "h2:6124", Voter: true, Trouble: "no space left in /d"},
 		},
 		Taskmanagers: []*clusterv1.TaskManager{{Id: "tm1", Host: "h3", Slots: 4, FreeSlots: 1, Version: "1.0", LastSeenMs: 350}},
 	}, c.take(ctx, m)
@@ -490,12 +490,15 @@ func TestMembershipChanges(t *testing.T) {
 	c := newCluster(t)
 	code, out, _ := c.run(t, "members", "add", "jm4", "h4:6124")
 	require.Zero(t, code)
-	require.Equal(t, "jm4 is a member, with raft address h4:6124\n", out)
+	require.Equal(t, "jm4 is a member, with raft address h4:6124; it votes once it has caught up, see 'weir members'\n", out)
 	require.Equal(t, "h4:6124", find[*clusterv1.AddMemberRequest](t, c).GetRaftAddress())
 	code, out, _ = c.run(t, "members", "remove", "jm4")
 	require.Zero(t, code)
 	require.Equal(t, "jm4 is not a member any more\n", out)
 	require.Equal(t, "jm4", find[*clusterv1.RemoveMemberRequest](t, c).GetId())
+	code, out, _ = c.run(t, "members", "replace", "jm2")
+	require.Zero(t, code)
+	require.Contains(t, out, "jm2 is being replaced")
 	code, out, _ = c.run(t, "members", "remove", "jm4", "-o", "json")
 	require.Zero(t, code)
 	require.JSONEq(t, "{}", out)

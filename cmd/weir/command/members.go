@@ -34,7 +34,7 @@ func (a *app) members() *cobra.Command {
 		if flags.output == "json" {
 			return writeJSON(a.Out, resp)
 		}
-		rows := [][]string{{"JOBMANAGER", "ADDRESS", "RAFT ADDRESS", "ROLE", "LEVEL", "REACHABLE"}}
+		rows := [][]string{{"JOBMANAGER", "ADDRESS", "RAFT ADDRESS", "ROLE", "LEVEL", "REACHABLE", "TROUBLE"}}
 		for _, m := range resp.GetMembers() {
 			role := "follower"
 			switch {
@@ -47,7 +47,7 @@ func (a *app) members() *cobra.Command {
 			if m.GetLevel() > 0 {
 				level = fmt.Sprint(m.GetLevel())
 			}
-			rows = append(rows, []string{m.GetId(), orDash(m.GetAddress()), m.GetRaftAddress(), role, orDash(level), yesNo(m.GetReachable() || m.GetLeader())})
+			rows = append(rows, []string{m.GetId(), orDash(m.GetAddress()), m.GetRaftAddress(), role, orDash(level), yesNo(m.GetReachable() || m.GetLeader()), orDash(m.GetTrouble())})
 		}
 		if err := writeTable(a.Out, rows); err != nil {
 			return err
@@ -66,14 +66,17 @@ func (a *app) members() *cobra.Command {
 		a.note("cluster %s, term %d", resp.GetClusterId(), resp.GetTerm())
 		return nil
 	}
-	cmd.AddCommand(a.addMember(), a.removeMember())
+	cmd.AddCommand(a.addMember(), a.removeMember(), a.replaceMember(), a.recoverMember())
 	return cmd
 }
 
 func (a *app) addMember() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "add ID RAFT-ADDRESS",
-		Short:   "Add a JobManager to the cluster",
+		Use:   "add ID RAFT-ADDRESS",
+		Short: "Add a JobManager to the cluster",
+		Long: `Add a JobManager to the cluster, or change the Raft address of one. Start it first, with an empty data directory and a
+list of members that has itself and those that are there. It follows at first without a vote, and the leader gives it
+one when it has caught up.`,
 		Example: "  weir members add jm4 10.0.0.4:6124",
 		Args:    exactly("ID", "RAFT-ADDRESS"),
 	}
@@ -87,15 +90,17 @@ func (a *app) addMember() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return flags.writeChange(resp, fmt.Sprintf("%s is a member, with raft address %s", args[0], args[1]))
+		return flags.writeChange(resp, fmt.Sprintf("%s is a member, with raft address %s; it votes once it has caught up, see 'weir members'", args[0], args[1]))
 	}
 	return cmd
 }
 
 func (a *app) removeMember() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "remove ID",
-		Short:   "Remove a JobManager from the cluster",
+		Use:   "remove ID",
+		Short: "Remove a JobManager from the cluster",
+		Long: `Remove a JobManager from the cluster, whether it runs or not. It is refused when too few of the others could be reached
+for a majority. A leader hands over first. A removed one that still runs disturbs nobody; stop it.`,
 		Example: "  weir members remove jm4",
 		Args:    exactly("ID"),
 	}
@@ -110,6 +115,35 @@ func (a *app) removeMember() *cobra.Command {
 			return err
 		}
 		return flags.writeChange(resp, args[0]+" is not a member any more")
+	}
+	return cmd
+}
+
+func (a *app) replaceMember() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replace ID [RAFT-ADDRESS]",
+		Short: "Take a JobManager back in that has lost its data",
+		Long: `Take a JobManager back in that has lost its data directory. Start it first, with its old id and an empty directory. It
+loses its vote until it has caught up, since it has forgotten what it voted for. A leader does the same by itself when
+the JobManager is at its old address; the command also moves it to another one.`,
+		Example: "  weir members replace jm2\n  weir members replace jm2 10.0.0.9:6124",
+		Args:    cobra.RangeArgs(1, 2),
+	}
+	flags := a.clientFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		req := &clusterv1.AddMemberRequest{Id: args[0], Replace: true}
+		if len(args) > 1 {
+			req.RaftAddress = args[1]
+		}
+		var resp *clusterv1.AddMemberResponse
+		err := flags.changeMembers(cmd.Context(), "replacing "+args[0], func(ctx context.Context, m clusterv1.MembershipServiceClient) (err error) {
+			resp, err = m.AddMember(ctx, req)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return flags.writeChange(resp, args[0]+" is being replaced; it votes again once it has caught up, see 'weir members'")
 	}
 	return cmd
 }

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-stream/weir/internal/config"
 	"github.com/weir-stream/weir/jobmanager"
+	"github.com/weir-stream/weir/jobmanager/raftnode"
 	"github.com/weir-stream/weir/taskmanager"
 )
 
@@ -65,6 +68,9 @@ func (r role[C]) command(a *app, cmd *cobra.Command) *cobra.Command {
 			return err
 		}
 		if err := r.run(cmd.Context(), cfg, logger); err != nil {
+			if errors.Is(err, raftnode.ErrHangs) { // and so may standard error, which still waits for the reason
+				time.AfterFunc(time.Second, func() { os.Exit(exitFailed) })
+			}
 			return err
 		}
 		logger.Info("stopped", "role", r.name)

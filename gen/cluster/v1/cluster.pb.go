@@ -1556,8 +1556,10 @@ type Member struct {
 	Voter   bool   `protobuf:"varint,4,opt,name=voter,proto3" json:"voter,omitempty"`
 	Leader  bool   `protobuf:"varint,5,opt,name=leader,proto3" json:"leader,omitempty"`
 	// FSM command level that the member understands; 0 when unknown.
-	Level         uint32 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`
-	Reachable     bool   `protobuf:"varint,7,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	Level     uint32 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`
+	Reachable bool   `protobuf:"varint,7,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	// What the member itself says is wrong, for example that its disk is full.
+	Trouble       string `protobuf:"bytes,8,opt,name=trouble,proto3" json:"trouble,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1639,6 +1641,13 @@ func (x *Member) GetReachable() bool {
 		return x.Reachable
 	}
 	return false
+}
+
+func (x *Member) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
 }
 
 // TaskManager is one TaskManager as the leader sees it.
@@ -1832,9 +1841,12 @@ func (x *ListMembersResponse) GetTaskmanagers() []*TaskManager {
 }
 
 type AddMemberRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	RaftAddress   string                 `protobuf:"bytes,2,opt,name=raft_address,json=raftAddress,proto3" json:"raft_address,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Empty with replace: where the member has been.
+	RaftAddress string `protobuf:"bytes,2,opt,name=raft_address,json=raftAddress,proto3" json:"raft_address,omitempty"`
+	// The id is that of a member that has lost its data and was started anew with an empty directory.
+	Replace       bool `protobuf:"varint,3,opt,name=replace,proto3" json:"replace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1881,6 +1893,13 @@ func (x *AddMemberRequest) GetRaftAddress() string {
 		return x.RaftAddress
 	}
 	return ""
+}
+
+func (x *AddMemberRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
 }
 
 type AddMemberResponse struct {
@@ -2272,7 +2291,7 @@ const file_weir_cluster_v1_cluster_proto_rawDesc = "" +
 	"\vstop_worker\x18\a \x01(\v2\x1b.weir.cluster.v1.StopWorkerH\x00R\n" +
 	"stopWorker\x128\n" +
 	"\tread_logs\x18\b \x01(\v2\x19.weir.cluster.v1.ReadLogsH\x00R\breadLogsB\t\n" +
-	"\amessage\"\xb7\x01\n" +
+	"\amessage\"\xd1\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fraft_address\x18\x02 \x01(\tR\vraftAddress\x12\x18\n" +
@@ -2280,7 +2299,8 @@ const file_weir_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05voter\x18\x04 \x01(\bR\x05voter\x12\x16\n" +
 	"\x06leader\x18\x05 \x01(\bR\x06leader\x12\x14\n" +
 	"\x05level\x18\x06 \x01(\rR\x05level\x12\x1c\n" +
-	"\treachable\x18\a \x01(\bR\treachable\"\xa2\x01\n" +
+	"\treachable\x18\a \x01(\bR\treachable\x12\x18\n" +
+	"\atrouble\x18\b \x01(\tR\atrouble\"\xa2\x01\n" +
 	"\vTaskManager\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x14\n" +
@@ -2296,10 +2316,11 @@ const file_weir_cluster_v1_cluster_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x121\n" +
 	"\amembers\x18\x03 \x03(\v2\x17.weir.cluster.v1.MemberR\amembers\x12@\n" +
-	"\ftaskmanagers\x18\x04 \x03(\v2\x1c.weir.cluster.v1.TaskManagerR\ftaskmanagers\"E\n" +
+	"\ftaskmanagers\x18\x04 \x03(\v2\x1c.weir.cluster.v1.TaskManagerR\ftaskmanagers\"_\n" +
 	"\x10AddMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
-	"\fraft_address\x18\x02 \x01(\tR\vraftAddress\"\x13\n" +
+	"\fraft_address\x18\x02 \x01(\tR\vraftAddress\x12\x18\n" +
+	"\areplace\x18\x03 \x01(\bR\areplace\"\x13\n" +
 	"\x11AddMemberResponse\"%\n" +
 	"\x13RemoveMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x16\n" +
