@@ -60,7 +60,7 @@ func (j *jobs) cancel(ctx context.Context) error {
 // weir runs the command line.
 func (j *jobs) weir(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, j.binary, args...)
-	cmd.Env = append(os.Environ(), "WEIR_JOBMANAGER="+j.cluster.Addresses())
+	cmd.Env = append(os.Environ(), j.cluster.Environ()...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

@@ -89,16 +89,16 @@ func (c *Cluster) checkpointDir() string { return filepath.Join(c.cfg.Dir, "stor
 // Addresses returns the JobManagers' gRPC addresses, separated by commas, as the command line takes them.
 func (c *Cluster) Addresses() string { return strings.Join(c.addresses(), ",") }
 
-// Environ returns the variables with which the command line talks to the cluster.
+// Environ returns the variables with which the command line talks to the cluster. They override those of the user's own cluster.
 func (c *Cluster) Environ() []string {
-	env := []string{"WEIR_JOBMANAGER=" + c.Addresses()}
+	var ca, cert, key string
 	if c.Security != nil {
-		env = append(env, c.Security.environ()...)
+		ca, cert, key = c.Security.CA(), c.Security.path("user.crt"), c.Security.path("user.key")
 	}
-	if c.cfg.Token != "" {
-		env = append(env, "WEIR_API_TOKEN="+c.cfg.Token)
+	return []string{
+		"WEIR_JOBMANAGER=" + c.Addresses(), "WEIR_TLS_CA=" + ca, "WEIR_TLS_CERT=" + cert, "WEIR_TLS_KEY=" + key,
+		"WEIR_API_TOKEN=" + c.cfg.Token, "WEIR_TOKEN_FILE=",
 	}
-	return env
 }
 
 func (c *Cluster) addresses() []string {

@@ -79,7 +79,3 @@ func (s *Security) taskManager(cfg *taskmanager.Config) (err error) {
 	cfg.TLSCA = s.CA()
 	return err
 }
-
-func (s *Security) environ() []string {
-	return []string{"WEIR_TLS_CA=" + s.CA(), "WEIR_TLS_CERT=" + s.path("user.crt"), "WEIR_TLS_KEY=" + s.path("user.key")}
-}

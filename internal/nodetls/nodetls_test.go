@@ -343,3 +343,12 @@ func TestEndOfCertificateIsAnnounced(t *testing.T) {
 	k.Watch(ctx)
 	require.Equal(t, 1, strings.Count(log.String(), "expires soon"), log.String())
 }
+
+func containsAll(text string, parts ...string) bool {
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			return false
+		}
+	}
+	return true
+}

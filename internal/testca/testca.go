@@ -18,7 +18,6 @@ import (
 
 // Authority signs certificates.
 type Authority struct {
-	name string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	der  []byte
@@ -28,7 +27,13 @@ type Authority struct {
 const life = 60 * 24 * time.Hour
 
 // New returns an authority.
-func New(name string) (*Authority, error) {
+func New(name string) (*Authority, error) { return create(name, nil) }
+
+// Sub returns an authority that a has signed.
+func (a *Authority) Sub(name string) (*Authority, error) { return create(name, a) }
+
+// create returns an authority that its parent has signed, or it itself when that is nil.
+func create(name string, parent *Authority) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -39,15 +44,16 @@ func New(name string) (*Authority, error) {
 	}
 	template.IsCA, template.BasicConstraintsValid = true, true
 	template.KeyUsage = x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	by := &Authority{cert: template, key: key}
+	if parent != nil {
+		by = parent
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, key.Public(), by.key)
 	if err != nil {
 		return nil, err
 	}
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
-	return &Authority{name: name, cert: cert, key: key, der: der}, nil
+	return &Authority{cert: cert, key: key, der: der}, err
 }
 
 func template(name string, until time.Time) (*x509.Certificate, error) {
@@ -65,32 +71,17 @@ func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.der})
 }
 
-// Sub returns an authority that a has signed.
-func (a *Authority) Sub(name string) (*Authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template, err := template(name, time.Now().Add(life))
-	if err != nil {
-		return nil, err
-	}
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage = x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	return &Authority{name: name, cert: cert, key: key, der: der}, err
-}
-
 // Pair is a certificate with its key, in PEM form.
 type Pair struct{ Cert, Key []byte }
 
 // Node returns a certificate for both sides of a connection, for loopback, valid until a time.
 func (a *Authority) Node(name string, until time.Time) (Pair, error) {
 	return a.issue(name, until, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+}
+
+// Server returns a certificate for the listening side only.
+func (a *Authority) Server(name string, until time.Time) (Pair, error) {
+	return a.issue(name, until, x509.ExtKeyUsageServerAuth)
 }
 
 // User returns a certificate for clients only.
