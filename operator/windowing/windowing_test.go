@@ -161,6 +161,25 @@ func TestProcessingTimeWindows(t *testing.T) {
 	require.Equal(t, []string{"70 a[4]"}, take(p), "the end of input does not wait for the clock")
 }
 
+// The rule for a clock that is set: ahead, the windows in between are over; back, time stands still until the clock is where it was.
+func TestProcessingTimeWindowsWhenTheClockIsSet(t *testing.T) {
+	p := newPipe(t, func(w *stream.Windowed[string, click]) { w.InProcessingTime() }, window.Tumbling(10*time.Second), streamtest.At(sec(3)))
+	require.NoError(t, p.Push(click{"a", 1}))
+	require.NoError(t, p.AdvanceTime(2*time.Hour))
+	require.Equal(t, []string{"0 a[1]"}, take(p))
+	require.NoError(t, p.Push(click{"a", 2}))
+	require.NoError(t, p.AdvanceTime(10*time.Second))
+	require.Equal(t, []string{"7200 a[2]"}, take(p))
+
+	require.NoError(t, p.AdvanceTime(-2*time.Hour))
+	require.NoError(t, p.Push(click{"a", 3}))
+	require.NoError(t, p.AdvanceTime(2*time.Hour-4*time.Second))
+	require.NoError(t, p.Push(click{"a", 4}))
+	require.Empty(t, take(p), "no window fires again, and none before its time")
+	require.NoError(t, p.AdvanceTime(11*time.Second))
+	require.Equal(t, []string{"7210 a[3 4]"}, take(p))
+}
+
 func TestNothingFiresTwiceInProcessingTime(t *testing.T) {
 	inProcessingTime := func(w *stream.Windowed[string, click]) { w.InProcessingTime() }
 	p := newPipe(t, inProcessingTime, window.Sliding(10*time.Second, 5*time.Second), streamtest.At(sec(3)), streamtest.Parallelism(2))
