@@ -209,6 +209,10 @@ func TestStatisticsOfARunningCheckpoint(t *testing.T) {
 	h.send(checkpoint.Decided{Checkpoint: id, Outcome: checkpoint.Committed})
 	require.Equal(t, "completed", h.statistics()[1].GetState(), "behind the next one")
 	require.Equal(t, uint64(1000), h.statistics()[1].GetDurationMs())
+	require.Zero(t, h.statistics()[1].GetAgeMs())
+	h.now = h.now.Add(3 * time.Second)
+	require.Equal(t, uint64(3000), h.statistics()[1].GetAgeMs())
+	require.Nil(t, h.statistics()[0].AgeMs, "it has not ended")
 }
 
 func TestStatisticsAreBounded(t *testing.T) {
