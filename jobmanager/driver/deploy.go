@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/internal/faultpoint"
-	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 )
 
@@ -251,53 +249,6 @@ func (j *job) running() {
 	j.enter(phaseRunning, 0)
 	j.beginCheckpoints()
 	j.clean.attemptRuns(j.rec)
-}
-
-// waitingFor says in a sentence what the driver waits for; empty while the job runs.
-func (j *job) waitingFor() string {
-	waited := time.Since(j.since).Round(time.Second)
-	switch j.phase {
-	case phaseGrace, phaseTakeover:
-		return "TaskManagers to come back to the new leader: " + strings.Join(j.absent(), ", ")
-	case phaseStopping:
-		return "workers to stop: " + strings.Join(j.awaited(), ", ")
-	case phaseBackoff:
-		if !j.deadline.IsZero() {
-			return fmt.Sprintf("the next attempt, in %s", time.Until(j.deadline).Round(100*time.Millisecond))
-		}
-	case phaseSlots:
-		return j.m.slots.missing(j.rec)
-	case phasePreparing:
-		return "tasks to prepare: " + j.tasksWithout(func(w *worker) bool { return w.prepared }, waited)
-	case phaseStarting:
-		return "tasks to start: " + j.tasksWithout(func(w *worker) bool { return w.started }, waited)
-	case phaseRunning:
-		if j.rec.GetStopRequestId() != "" {
-			return "its last checkpoint and the commit of it, to stop"
-		}
-	case phaseClosing:
-		return "tasks to close: " + j.tasksWithout(func(w *worker) bool { return w.closed }, waited)
-	}
-	return ""
-}
-
-// tasksWithout names the tasks of the workers that lack something.
-func (j *job) tasksWithout(has func(*worker) bool, waited time.Duration) string {
-	if j.att == nil {
-		return ""
-	}
-	var parts []string
-	for _, w := range j.att.workers {
-		if has(w) {
-			continue
-		}
-		var names []string
-		for _, t := range w.tasks {
-			names = append(names, checkpoint.TaskID{Vertex: t.GetVertex(), Subtask: t.GetSubtask()}.String())
-		}
-		parts = append(parts, fmt.Sprintf("%s on host %s (%s)", strings.Join(names, " "), w.host, w.tm))
-	}
-	return fmt.Sprintf("%s, for %s", strings.Join(parts, "; "), waited)
 }
 
 func nowMs() int64 { return time.Now().UnixMilli() }

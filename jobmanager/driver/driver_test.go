@@ -428,7 +428,7 @@ func TestFencedOnlyOnceTheWorkersAreProvenDead(t *testing.T) {
 	f.manager.Interrupted(cut)
 	f.manager.Resumed(theTM, []*clusterv1.RunningAttempt{{JobId: jobID, Attempt: 1}})
 	start(2)
-	f.eventually("attempt 2 runs", func() bool { p, _, _ := f.manager.Status(t.Context(), jobID); return p.WaitingFor == "" })
+	f.eventually("attempt 2 runs", func() bool { p, _, _ := f.manager.Status(t.Context(), jobID); return p.Explanation.Waiting() == "" })
 	require.Equal(t, []uint64{1}, unfenced(), "a worker of attempt 1 may live")
 	exited(1)
 	fail(2)

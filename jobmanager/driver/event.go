@@ -5,6 +5,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
+	"github.com/weir-stream/weir/jobmanager/explain"
 	"github.com/weir-stream/weir/jobmanager/registry"
 )
 
@@ -61,8 +62,8 @@ type (
 
 // Progress is what a driver is doing.
 type Progress struct {
-	// WaitingFor says in a sentence what the job waits for; empty while it runs.
-	WaitingFor string
+	// Explanation says why the job does not get on, or that it does.
+	Explanation explain.Explanation
 	// Checkpoints are those of the current attempt: the one in progress, if any, and then finished ones, newest first.
 	Checkpoints []*jobv1.Checkpoint
 }

@@ -9,6 +9,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/jobmanager/explain"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 	"github.com/weir-stream/weir/jobmanager/registry"
 	"github.com/weir-stream/weir/jobmanager/restart"
@@ -324,7 +325,9 @@ func (j *job) handle(ev any) {
 }
 
 func (j *job) progress() Progress {
-	p := Progress{WaitingFor: j.waitingFor(), Checkpoints: j.finished}
+	facts := j.facts()
+	j.status.addTo(&facts)
+	p := Progress{Explanation: explain.Explain(facts), Checkpoints: j.finished}
 	if j.att != nil && j.att.coordinator != nil {
 		p.Checkpoints = j.att.coordinator.Statistics(time.Now())
 	}

@@ -259,9 +259,11 @@ func (m *Manager) Status(ctx context.Context, jobID string) (p Progress, f Figur
 	select {
 	case p = <-reply:
 	case <-timer.C:
-		p.WaitingFor = "the log of the JobManagers"
 	case <-j.gone:
 	case <-ctx.Done():
+	}
+	if rec, known := m.cfg.Log.View().Job(jobID); known && len(p.Explanation.Findings) == 0 {
+		p.Explanation = Explain(rec) // the driver did not come to it
 	}
 	return p, j.status.figures(), true
 }

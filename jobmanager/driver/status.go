@@ -19,7 +19,15 @@ type status struct {
 	mu      sync.Mutex
 	sources map[string]bool
 	tasks   map[checkpoint.TaskID]*jobv1.TaskStatistics
+	reports map[string]report // by the task's name
 	samples []sample
+}
+
+// report is the last one of a task.
+type report struct {
+	statistics *jobv1.TaskStatistics
+	at         time.Time
+	perSecond  float64 // records taken in since the one before
 }
 
 // sample is the total of records read at a time.
@@ -36,14 +44,16 @@ type Figures struct {
 	LagRecords int64
 }
 
-func newStatus() *status { return &status{tasks: make(map[checkpoint.TaskID]*jobv1.TaskStatistics)} }
+func newStatus() *status {
+	return &status{tasks: make(map[checkpoint.TaskID]*jobv1.TaskStatistics), reports: make(map[string]report)}
+}
 
 // begin forgets the figures of the former attempt.
 func (s *status) begin(rec *raftv1.JobRecord, att *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tasks = make(map[checkpoint.TaskID]*jobv1.TaskStatistics)
-	s.samples = nil
+	s.samples, s.reports = nil, make(map[string]report)
 	s.sources = make(map[string]bool)
 	for _, v := range rec.GetGraph().GetVertices() {
 		if v.GetSource() {
@@ -58,7 +68,13 @@ func (s *status) statistics(st *workerv1.Statistics) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range st.GetTasks() {
-		s.tasks[checkpoint.TaskID{Vertex: t.GetVertex(), Subtask: t.GetSubtask()}] = t
+		id := checkpoint.TaskID{Vertex: t.GetVertex(), Subtask: t.GetSubtask()}
+		s.tasks[id] = t
+		r, last := report{statistics: t, at: now}, s.reports[id.String()]
+		if span := now.Sub(last.at); last.statistics != nil && span > 0 && t.GetRecordsIn() >= last.statistics.GetRecordsIn() {
+			r.perSecond = float64(t.GetRecordsIn()-last.statistics.GetRecordsIn()) / span.Seconds()
+		}
+		s.reports[id.String()] = r
 	}
 	var total uint64
 	for id, t := range s.tasks {

@@ -78,6 +78,33 @@ func (s *Services) ListCheckpoints(ctx context.Context, req *jobv1.ListCheckpoin
 	return resp, nil
 }
 
+// ExplainJob implements jobv1.JobServiceServer.
+func (s *Services) ExplainJob(ctx context.Context, req *jobv1.ExplainJobRequest) (*jobv1.ExplainJobResponse, error) {
+	l, err := s.leader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := find(l.Log.View(), req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	progress, _, driven := l.Jobs.Status(ctx, rec.GetId())
+	if !driven {
+		progress.Explanation = driver.Explain(rec)
+	}
+	resp := &jobv1.ExplainJobResponse{
+		JobId: rec.GetId(), Name: rec.GetName(), State: rec.GetState(), Summary: progress.Explanation.Summary(), AtMs: time.Now().UnixMilli(),
+	}
+	for _, f := range progress.Explanation.Findings {
+		out := &jobv1.Finding{Kind: f.Kind, Text: f.Text, Advice: f.Advice, Blocking: f.Blocking}
+		if !f.Since.IsZero() {
+			out.SinceMs = f.Since.UnixMilli()
+		}
+		resp.Findings = append(resp.Findings, out)
+	}
+	return resp, nil
+}
+
 // describe puts together what the log and the driver know of a job.
 func describe(ctx context.Context, l *Leader, rec *raftv1.JobRecord) *jobv1.Job {
 	job := &jobv1.Job{
@@ -92,7 +119,7 @@ func describe(ctx context.Context, l *Leader, rec *raftv1.JobRecord) *jobv1.Job 
 		job.LastCheckpoint = completed(rec, cp, progress)
 	}
 	if driven {
-		job.WaitingFor, job.RecordsPerSecond, job.LagRecords = progress.WaitingFor, figures.RecordsPerSecond, figures.LagRecords
+		job.WaitingFor, job.RecordsPerSecond, job.LagRecords = progress.Explanation.Waiting(), figures.RecordsPerSecond, figures.LagRecords
 	}
 	job.Tasks = tasksOf(rec, figures)
 	return job

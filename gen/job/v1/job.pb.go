@@ -1083,8 +1083,8 @@ func (x *SplitProgress) GetLagRecords() int64 {
 // TaskActivity is what a task is at. Durations count up to the report.
 type TaskActivity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Completes "it is to", such as "open operator in" or "process records"; empty while it waits for input. for_ms is for how long it has
-	// been at this one step.
+	// Completes "it is", such as "opening in" or "processing records in count"; empty while it waits for input. for_ms is for how long it
+	// has been at this one step.
 	Doing string `protobuf:"bytes,1,opt,name=doing,proto3" json:"doing,omitempty"`
 	ForMs uint64 `protobuf:"varint,2,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
 	// The task whose full input this one waits for, named as in weir show; empty when it does not.

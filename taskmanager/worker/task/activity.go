@@ -101,17 +101,17 @@ func (t *Task) describeActivity() *jobv1.TaskActivity {
 	switch d {
 	case waitsForInput:
 	case processing:
-		out.Doing = "process records in " + name
+		out.Doing = "processing records in " + name
 	case snapshotting:
-		out.Doing = "take the snapshot of " + name
+		out.Doing = "taking the snapshot of " + name
 	case opening:
-		out.Doing = "open " + name
+		out.Doing = "opening " + name
 	case recovering:
-		out.Doing = "commit the restored transactions of " + name
+		out.Doing = "committing the restored transactions of " + name
 	case fencing:
-		out.Doing = "fence former attempts of " + name
+		out.Doing = "fencing former attempts of " + name
 	case paused:
-		out.Doing = "keep still for the stop of the job"
+		out.Doing = "keeping still for the stop of the job"
 	}
 	for _, o := range t.cfg.Outputs {
 		for i, s := range o.Senders {
