@@ -158,7 +158,8 @@ func (f Facts) phase() Finding {
 		return f.backOff(x)
 	case Slots:
 		x.Kind, x.short = KindSlots, f.MissingSlots
-		x.Text = fmt.Sprintf("For %s it has been waiting for slots: it %s.", span(waited), f.MissingSlots)
+		missing, _, _ := strings.Cut(f.MissingSlots, ";") // what to do follows below
+		x.Text = fmt.Sprintf("For %s it has been waiting for slots: it %s.", span(waited), missing)
 		for _, tm := range f.TaskManagers {
 			x.Text += fmt.Sprintf("\nTaskManager %s on %s has %d of %d slots free.", tm.ID, tm.Host, max(0, tm.Free), tm.Slots)
 		}

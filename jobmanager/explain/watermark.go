@@ -15,7 +15,10 @@ func (f Facts) watermark() Finding {
 	for i := range f.Tasks {
 		t := &f.Tasks[i]
 		a := t.Statistics.GetActivity()
-		if h := a.HighestWatermarkMs; a.GetEventTime() && h != nil && (highest == nil || *h > *highest) { //nolint:protogetter // absence matters
+		if !a.GetEventTime() {
+			continue
+		}
+		if h := a.HighestWatermarkMs; h != nil && (highest == nil || *h > *highest) {
 			highest = h
 		}
 		if len(a.GetSplits()) == 0 {
@@ -37,7 +40,7 @@ func (f Facts) watermark() Finding {
 	switch {
 	case split.QuietMs != nil:
 		quiet := task.passed(f.Now, split.GetQuietMs())
-		x.Since, x.Blocking = f.Now.Add(-quiet), true
+		x.Since, x.Blocking = f.Now.Add(-quiet), quiet >= slowWait
 		x.short = fmt.Sprintf("event time, held back by %s, silent for %s", split.GetName(), span(quiet))
 		x.Text = fmt.Sprintf("Event time is held back by %s: it has held no new record for %s%s.", where, span(quiet), f.behind(split, highest))
 		x.Text += " Windows do not fire until it has one, or is left out."

@@ -200,3 +200,20 @@ func TestTrackerAgainstModel(t *testing.T) {
 		}
 	})
 }
+
+func TestSplitsTellWhoHoldsBack(t *testing.T) {
+	tr := tracker(watermark.Monotonous().WithIdleTimeout(10 * time.Second))
+	a, b := tr.Split("a"), tr.Split("b")
+	tr.Record(a, 100)
+	tr.CaughtUp(b, at(1))
+	tr.CaughtUp(b, at(6))
+	got := map[string]watermark.Split{}
+	tr.Splits(func(s watermark.Split) { got[s.Key] = s })
+	require.Equal(t, map[string]watermark.Split{
+		"a": {Key: "a", Watermark: 99, Quiet: -1},
+		"b": {Key: "b", Watermark: watermark.None, Quiet: 5 * time.Second},
+	}, got)
+	tr.CaughtUp(b, at(11))
+	tr.Splits(func(s watermark.Split) { got[s.Key] = s })
+	require.True(t, got["b"].Idle)
+}

@@ -110,6 +110,20 @@ func (c *cluster) GetJob(ctx context.Context, m *jobv1.GetJobRequest) (*jobv1.Ge
 	return &jobv1.GetJobResponse{Job: j}, nil
 }
 
+func (c *cluster) ExplainJob(ctx context.Context, m *jobv1.ExplainJobRequest) (*jobv1.ExplainJobResponse, error) {
+	return &jobv1.ExplainJobResponse{
+		JobId: "job1", Name: "totals", State: jobv1.JobState_JOB_STATE_RUNNING, AtMs: 1764400000000, Summary: "It waits for count[0].",
+		Findings: []*jobv1.Finding{
+			{
+				Kind: "checkpoint", Blocking: true, SinceMs: 1764399990000,
+				Text:   "Checkpoint 8 has been in progress for 10s: 1 of 2 tasks has not acknowledged it.\ncount[0] on h4 is processing records in count and has been at one batch for 9.5s; the barrier waits behind it.",
+				Advice: "That task is slow or stuck in user code.",
+			},
+			{Kind: "failure", Text: "Attempt 2 failed 30s ago: boom"},
+		},
+	}, c.take(ctx, m)
+}
+
 func (c *cluster) ListJobs(ctx context.Context, m *jobv1.ListJobsRequest) (*jobv1.ListJobsResponse, error) {
 	return &jobv1.ListJobsResponse{Jobs: c.jobs, FreeSlots: 1, TotalSlots: 4}, c.take(ctx, m)
 }
@@ -285,6 +299,7 @@ func TestTables(t *testing.T) {
 		"list":        {[]*jobv1.Job{runningJob(), waiting, endedJob(jobv1.JobState_JOB_STATE_STOPPED)}, []string{"list", "--all"}},
 		"show":        {[]*jobv1.Job{runningJob()}, []string{"show", "totals"}},
 		"checkpoints": {nil, []string{"checkpoints", "totals"}},
+		"explain":     {nil, []string{"explain", "totals"}},
 		"logs":        {nil, []string{"logs", "totals", "--tail", "5"}},
 		"members":     {nil, []string{"members"}},
 		"list_json":   {[]*jobv1.Job{endedJob(jobv1.JobState_JOB_STATE_FAILED)}, []string{"list", "-o", "json"}},

@@ -209,7 +209,7 @@ func twoSteps(t *testing.T) *fixture {
 		f.senders = append(f.senders, exchange.NewLocal(cfg.Inbox, ch))
 		cfg.Readers = append(cfg.Readers, reader{a})
 	}
-	cfg.Outputs = []task.Output{{From: 1, Writer: w, Senders: []exchange.Sender{sender}}}
+	cfg.Outputs = []task.Output{{From: 1, Writer: w, Senders: []exchange.Sender{sender}, Names: []string{"c[0]"}}}
 	f.run(t, cfg)
 	return f
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-stream/weir/sinks/kafka/confluent"
 	kafkasource "github.com/weir-stream/weir/sources/kafka"
 	"github.com/weir-stream/weir/stream"
+	"github.com/weir-stream/weir/stream/window"
 )
 
 func main() { stream.Main(job) }
@@ -30,6 +31,7 @@ type options struct {
 	skipLost                      bool
 	maxRecordBytes, fetchBytes    int
 	sourceParallelism, maxRestart int
+	delay, idle                   time.Duration
 
 	checkpoints stream.CheckpointConfig
 }
@@ -37,7 +39,7 @@ type options struct {
 func parse() (options, error) {
 	o := options{checkpoints: stream.DefaultCheckpoints()}
 	f := flag.NewFlagSet("job", flag.ContinueOnError)
-	f.StringVar(&o.shape, "shape", "orders", "orders, pass, keyed, count, boom, badplan")
+	f.StringVar(&o.shape, "shape", "orders", "orders, pass, keyed, count, slow, windows, boom, badplan")
 	f.StringVar(&o.brokers, "brokers", "", "bootstrap servers")
 	f.StringVar(&o.in, "in", "", "input topic")
 	f.StringVar(&o.out, "out", "", "output topic")
@@ -59,6 +61,8 @@ func parse() (options, error) {
 	f.IntVar(&o.maxRecordBytes, "max-record-bytes", 0, "0 takes the topic's")
 	f.IntVar(&o.fetchBytes, "fetch-bytes", 0, "per partition; 0 takes the default")
 	f.IntVar(&o.sourceParallelism, "source-parallelism", 0, "0 takes the job's")
+	f.DurationVar(&o.delay, "delay", 0, "of shape slow, for each record with key slow")
+	f.DurationVar(&o.idle, "idle", -1, "idle timeout of shape windows; 0 for never, -1ns for the default")
 	f.IntVar(&o.maxRestart, "max-restarts", -1, "-1 takes the default")
 	f.DurationVar(&o.checkpoints.Interval, "interval", o.checkpoints.Interval, "checkpoint interval")
 	f.DurationVar(&o.checkpoints.Timeout, "checkpoint-timeout", o.checkpoints.Timeout, "checkpoint timeout")
@@ -93,6 +97,30 @@ func job(env *stream.Env) error {
 		stream.To(out, "out", o.to())
 	case "count":
 		stream.To(count(o.from(env)), "out", o.to())
+	case "slow":
+		byKey := stream.KeyBy(o.from(env), keyOf)
+		out := stream.Process(byKey, func(*stream.States[string]) stream.Handler[string, message, message] {
+			return stream.Handler[string, message, message]{
+				Record: func(ctx *stream.Context[string, message], m message) error {
+					if string(m.Key) == "slow" {
+						time.Sleep(o.delay)
+					}
+					return ctx.Emit(m)
+				},
+			}
+		}).Named("slow")
+		stream.To(out, "out", o.to())
+	case "windows":
+		strategy := stream.Monotonous()
+		switch {
+		case o.idle == 0:
+			strategy = strategy.WithoutIdleness()
+		case o.idle > 0:
+			strategy = strategy.WithIdleTimeout(o.idle)
+		}
+		in := o.from(env).WithWatermarks(func(m message) time.Time { return m.At }, strategy)
+		last := stream.Reduce(stream.Window(stream.KeyBy(in, keyOf), window.Tumbling(time.Second)), func(_, b message) message { return b })
+		stream.To(last.Named("last"), "out", o.to())
 	case "boom":
 		in := stream.Map(o.from(env), func(m message) message {
 			if strings.Contains(string(m.Value), "boom") {
