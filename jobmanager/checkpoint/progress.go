@@ -18,6 +18,9 @@ type Progress struct {
 	// Failures is how many checkpoints have failed since the last completed one, and Reason why the newest of them did.
 	Failures int
 	Reason   string
+	// Newest is the newest completed checkpoint of the attempt, completed at NewestAt; 0 before the first.
+	Newest   uint64
+	NewestAt time.Time
 }
 
 // Progress returns what the coordinator waits for.
@@ -40,11 +43,14 @@ func (c *Coordinator) Progress() Progress {
 			}
 		}
 	}
-	for i := len(c.history) - 1; i >= 0 && c.history[i].GetState() == StateFailed; i-- {
+	for i := len(c.history) - 1; i >= 0 && c.history[i].checkpoint.GetState() == StateFailed; i-- {
 		if p.Failures == 0 {
-			p.Reason = c.history[i].GetFailure()
+			p.Reason = c.history[i].checkpoint.GetFailure()
 		}
 		p.Failures++
+	}
+	if newest := len(c.history) - 1 - p.Failures; newest >= 0 {
+		p.Newest, p.NewestAt = c.history[newest].checkpoint.GetId(), c.history[newest].at
 	}
 	return p
 }
@@ -52,8 +58,8 @@ func (c *Coordinator) Progress() Progress {
 // completedAt is when the newest completed checkpoint was; of one that this attempt has not completed itself, when the last one ended.
 func (c *Coordinator) completedAt() time.Time {
 	for i := len(c.history) - 1; i >= 0; i-- {
-		if h := c.history[i]; h.GetId() == c.commits.target {
-			return time.UnixMilli(h.GetTriggeredAtMs() + int64(h.GetDurationMs()))
+		if h := c.history[i]; h.checkpoint.GetId() == c.commits.target {
+			return h.at
 		}
 	}
 	return c.lastEnd

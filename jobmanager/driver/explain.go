@@ -96,6 +96,9 @@ func recorded(rec *raftv1.JobRecord) explain.Facts {
 
 func coordinated(f *explain.Facts, p checkpoint.Progress, tasks int, timeout time.Duration) {
 	f.FailedCheckpoints, f.CheckpointFailure = p.Failures, p.Reason
+	if f.Last != nil && p.Newest == f.Last.ID {
+		f.Last.At = p.NewestAt // by a clock that does not jump
+	}
 	if p.Checkpoint > 0 {
 		f.Checkpoint = &explain.Checkpoint{ID: p.Checkpoint, Since: p.Since, Timeout: timeout, Tasks: tasks}
 		switch {
