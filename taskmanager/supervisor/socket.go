@@ -21,7 +21,9 @@ type visitor struct {
 func (*visitor) AuthType() string { return "visitor" }
 
 // socketCredentials tell connections apart.
-type socketCredentials struct{ credentials.TransportCredentials }
+type socketCredentials struct {
+	credentials.TransportCredentials
+}
 
 func newSocketCredentials() credentials.TransportCredentials {
 	return socketCredentials{insecure.NewCredentials()}

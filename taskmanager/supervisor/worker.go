@@ -44,7 +44,7 @@ type worker struct {
 	stopping bool          // the exit was asked for by Stop or Close
 	leaving  bool          // the worker was told to finish or cancel
 	progress progress
-	failed   bool          // a failure was reported
+	failed   bool // a failure was reported
 	hello    bool
 	lost     bool // broken is closed
 	process  *process
