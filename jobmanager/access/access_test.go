@@ -129,6 +129,23 @@ func TestEveryServiceOfAJobManagerIsKnown(t *testing.T) {
 	}
 }
 
+func TestChangesAreLoggedWithWhoAskedForThem(t *testing.T) {
+	var log bytes.Buffer
+	some, _ := tokens(t, alice+" alice\n", slog.New(slog.DiscardHandler))
+	p := access.New(true, some, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, call(p, members, user, ""))
+	require.NoError(t, call(p, jobv1.JobService_GetJob_FullMethodName, nobody, alice))
+	require.NoError(t, call(p, session, node, ""))
+	require.Empty(t, log.String(), "looking changes nothing")
+	require.NoError(t, call(p, submit, nobody, alice))
+	require.Contains(t, log.String(), `msg="change asked for" method=`+submit+` by=alice remote=10.0.0.9:7`)
+	require.NoError(t, call(p, clusterv1.MembershipService_RemoveMember_FullMethodName, user, ""))
+	require.Contains(t, log.String(), "by=\"CN=bob\"")
+	log.Reset()
+	require.NoError(t, call(access.New(false, nil, slog.New(slog.NewTextHandler(&log, nil))), submit, nodetls.Peer{}, ""))
+	require.Empty(t, log.String(), "without security nobody is known")
+}
+
 func TestCodes(t *testing.T) {
 	require.Equal(t, codes.Unauthenticated, status.Code(grpcerr.Encode(grpcerr.ErrUnauthenticated)))
 	require.Equal(t, codes.PermissionDenied, status.Code(grpcerr.Encode(grpcerr.ErrForbidden)))

@@ -67,13 +67,16 @@ func (p *Policy) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 
 func (p *Policy) check(ctx context.Context, method string) error {
 	caller := nodetls.PeerOf(ctx)
-	err := p.decide(method, caller, bearer(ctx))
-	if err == nil {
-		return nil
-	}
+	who, err := p.decide(method, caller, bearer(ctx))
 	remote := "unknown"
 	if pr, ok := peer.FromContext(ctx); ok {
 		remote = pr.Addr.String()
+	}
+	if err == nil {
+		if who != "" && changes(method) {
+			p.Logger.Info("change asked for", "method", method, "by", who, "remote", remote)
+		}
+		return nil
 	}
 	host, _, _ := net.SplitHostPort(remote)
 	if p.refused.Due(host+" "+err.Error(), time.Now()) {
@@ -84,43 +87,56 @@ func (p *Policy) check(ctx context.Context, method string) error {
 
 var errUnknownService = errors.New("this service is open to nobody")
 
-// decide returns nil when the caller may call the method. token is empty for none.
-func (p *Policy) decide(method string, caller nodetls.Peer, token string) error {
+// changes reports whether a method may change something that a user answers for.
+func changes(method string) bool {
+	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	for _, only := range []string{"Get", "List", "Read", "Explain", "Watch"} {
+		if strings.HasPrefix(name, only) {
+			return false
+		}
+	}
+	return demands[service] == forUsers
+}
+
+// decide returns who the caller is, if that is known, and nil when it may call the method. token is empty for none.
+func (p *Policy) decide(method string, caller nodetls.Peer, token string) (who string, err error) {
 	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	switch demands[service] {
 	case forNodes:
 		switch {
 		case !p.TLS, caller.Kind == nodetls.Node:
-			return nil
+			return caller.Name, nil
 		case caller.Kind == nodetls.User:
 			// ErrRefused ends a TaskManager that has never worked, with this text.
-			return fmt.Errorf("%w: %s is a user's certificate; a TaskManager needs one signed by an authority of tls_ca", grpcerr.ErrRefused, caller.Name)
+			return "", fmt.Errorf("%w: %s is a user's certificate; a TaskManager needs one signed by an authority of tls_ca", grpcerr.ErrRefused, caller.Name)
 		}
-		return fmt.Errorf("%w: a node's certificate is demanded, and none was shown; set tls_cert and tls_key", grpcerr.ErrRefused)
+		return "", fmt.Errorf("%w: a node's certificate is demanded, and none was shown; set tls_cert and tls_key", grpcerr.ErrRefused)
 	case forUsers:
 		if caller.Kind != nodetls.Unknown || !p.TLS && p.Tokens == nil {
-			return nil
+			return caller.Name, nil
 		}
 		return p.user(token)
 	}
-	return fmt.Errorf("%w: %s: %w", grpcerr.ErrForbidden, service, errUnknownService)
+	return "", fmt.Errorf("%w: %s: %w", grpcerr.ErrForbidden, service, errUnknownService)
 }
 
-func (p *Policy) user(token string) error {
+// user returns whose token it is.
+func (p *Policy) user(token string) (string, error) {
 	switch {
 	case p.Tokens == nil && token != "":
-		return fmt.Errorf("%w: a token was given, and this JobManager accepts none; give a client certificate, or set user_tokens_file there", grpcerr.ErrUnauthenticated)
+		return "", fmt.Errorf("%w: a token was given, and this JobManager accepts none; give a client certificate, or set user_tokens_file there", grpcerr.ErrUnauthenticated)
 	case p.Tokens == nil:
-		return fmt.Errorf("%w: this JobManager demands a client certificate", grpcerr.ErrUnauthenticated)
+		return "", fmt.Errorf("%w: this JobManager demands a client certificate", grpcerr.ErrUnauthenticated)
 	case token == "" && p.TLS:
-		return fmt.Errorf("%w: this JobManager demands a token or a client certificate", grpcerr.ErrUnauthenticated)
+		return "", fmt.Errorf("%w: this JobManager demands a token or a client certificate", grpcerr.ErrUnauthenticated)
 	case token == "":
-		return fmt.Errorf("%w: this JobManager demands a token", grpcerr.ErrUnauthenticated)
+		return "", fmt.Errorf("%w: this JobManager demands a token", grpcerr.ErrUnauthenticated)
 	}
-	if _, ok := p.Tokens.User(token); !ok {
-		return fmt.Errorf("%w: the token given is not one that this JobManager knows", grpcerr.ErrUnauthenticated)
+	name, ok := p.Tokens.User(token)
+	if !ok {
+		return "", fmt.Errorf("%w: the token given is not one that this JobManager knows", grpcerr.ErrUnauthenticated)
 	}
-	return nil
+	return name, nil
 }
 
 // bearer returns the token of a call.
