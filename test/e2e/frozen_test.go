@@ -46,7 +46,7 @@ type zombie struct {
 // those come back, nothing that they have begun becomes visible, their tasks are stopped, and the TaskManager takes new ones.
 func TestFrozenTaskManagerComesBackAsFresh(t *testing.T) {
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 3, Slots: 1})
-	run := c.StartOrders(45*2000, 2000)
+	run := c.StartOrders(32*2000, 2000)
 	id := c.Submit([]string{"-p", "2"}, run.Args()...)
 	c.WaitState(id, "RUNNING", 30*time.Second)
 	run.AwaitOutput(time.Now(), 30*time.Second)
@@ -115,7 +115,7 @@ func TestFrozenWorkerIsKilledAndReplaced(t *testing.T) {
 	c := harness.Start(t, localcluster.Config{
 		JobManagers: 1, TaskManagers: 2, Slots: 1, ConfigureTaskManager: shortStall,
 	})
-	run := c.StartOrders(20*2000, 2000)
+	run := c.StartOrders(14*2000, 2000)
 	id := c.Submit([]string{"-p", "2"}, run.Args()...)
 	c.WaitState(id, "RUNNING", 30*time.Second)
 	run.AwaitOutput(time.Now(), 30*time.Second)

@@ -22,7 +22,7 @@ func TestIsolatedLeaderChangesNothing(t *testing.T) {
 	network := harness.NewNetwork(t, 3)
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 2, Slots: 2, ConfigureJobManager: network.Configure})
 	network.Of(c)
-	u := startUndisturbed(t, c, 30*3000, 3000, 2)
+	u := startUndisturbed(t, c, 20*3000, 3000, 2)
 	old, err := c.WaitLeader(t.Context())
 	require.NoError(t, err)
 
@@ -81,7 +81,7 @@ func TestIsolatedFollowerDisturbsNothing(t *testing.T) {
 	network := harness.NewNetwork(t, 3)
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 1, Slots: 2, ConfigureJobManager: network.Configure})
 	network.Of(c)
-	u := startUndisturbed(t, c, 15*2000, 2000, 2)
+	u := startUndisturbed(t, c, 10*2000, 2000, 2)
 	leader, err := c.WaitLeader(t.Context())
 	require.NoError(t, err)
 	for _, p := range c.JobManagers() {

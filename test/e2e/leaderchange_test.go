@@ -119,7 +119,7 @@ func TestTwentyLeaderKillsRestartNoTask(t *testing.T) {
 
 func TestTwoOfFiveJobManagersDieTogether(t *testing.T) {
 	c := harness.Start(t, localcluster.Config{JobManagers: 5, TaskManagers: 2, Slots: 1})
-	u := startUndisturbed(t, c, 20*3000, 3000, 2)
+	u := startUndisturbed(t, c, 12*3000, 3000, 2)
 	for range 2 {
 		leader, err := c.WaitLeader(t.Context())
 		require.NoError(t, err)

@@ -64,7 +64,7 @@ func replace(t *testing.T, c *harness.Cluster, leader *localcluster.Process, poi
 }
 
 func diesInCheckpoints(t *testing.T, c *harness.Cluster) {
-	u := startUndisturbed(t, c, 25*3000, 3000, 4)
+	u := startUndisturbed(t, c, 18*3000, 3000, 4)
 	require.Len(t, u.workers, 2, "TaskManagers with tasks")
 	// inProgress is the checkpoint that the leader is at: ids are used in order.
 	inProgress := func() uint64 { return u.watch.Last().ID + 1 }

@@ -2,6 +2,7 @@ package robustness_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"syscall"
 	"testing"
@@ -21,6 +22,10 @@ type world struct {
 	c      *harness.Cluster
 	broker *kafkatest.Broker
 	proxy  *kafkatest.Proxy
+	// network is between the JobManagers, and between them and everybody else.
+	network     *harness.Network
+	job         string
+	checkpoints *harness.CheckpointWatch
 }
 
 // fault is one kind of trouble. It returns when the trouble is over, though not its consequences.
@@ -37,11 +42,8 @@ var faults = []fault{
 		}
 	}},
 	{"kill a TaskManager", 3, func(w *world) { w.restart(w.pick(w.c.TaskManagers())) }},
-	{"kill the leading JobManager", 3, func(w *world) {
-		if leader := w.leader(); leader != nil {
-			w.restart(leader)
-		}
-	}},
+	{"kill the leading JobManager", 2, killLeader},
+	{"kill the leading JobManager, nothing else", 2, func(w *world) { w.unnoticed(killLeader) }},
 	{"kill a JobManager", 2, func(w *world) { w.restart(w.pick(w.c.JobManagers())) }},
 	{"kill everything", 1, func(w *world) {
 		all := append(w.c.TaskManagers(), w.c.JobManagers()...)
@@ -58,11 +60,11 @@ var faults = []fault{
 			w.freeze(pid, 8*time.Second)
 		}
 	}},
-	{"freeze the leading JobManager", 2, func(w *world) {
-		if leader := w.leader(); leader != nil {
-			w.freeze(leader.PID(), 6*time.Second)
-		}
-	}},
+	{"freeze the leading JobManager", 1, freezeLeader},
+	{"freeze the leading JobManager, nothing else", 2, func(w *world) { w.unnoticed(freezeLeader) }},
+	{"isolate the leading JobManager", 1, isolateLeader},
+	{"isolate the leading JobManager, nothing else", 2, func(w *world) { w.unnoticed(isolateLeader) }},
+	{"isolate a JobManager, nothing else", 1, func(w *world) { w.unnoticed(isolateAny) }},
 	{"slow broker", 2, func(w *world) {
 		w.proxy.Delay(w.upTo(300 * time.Millisecond))
 		w.sleep(w.upTo(5 * time.Second))
@@ -80,6 +82,55 @@ var faults = []fault{
 		defer cancel()
 		require.NoError(w.t, w.broker.Restart(ctx))
 	}},
+}
+
+func killLeader(w *world) {
+	if leader := w.leader(); leader != nil {
+		w.restart(leader)
+	}
+}
+
+func freezeLeader(w *world) {
+	if leader := w.leader(); leader != nil {
+		w.freeze(leader.PID(), 12*time.Second)
+	}
+}
+
+func isolateLeader(w *world) {
+	if leader := w.leader(); leader != nil {
+		w.isolate(leader)
+	}
+}
+
+func isolateAny(w *world) { w.isolate(w.pick(w.c.JobManagers())) }
+
+func (w *world) isolate(p *localcluster.Process) {
+	w.network.Isolate(p)
+	w.sleep(w.upTo(12 * time.Second))
+	w.network.Heal()
+}
+
+// unnoticed lets a fault happen to a minority of the JobManagers while nothing else is wrong, and requires that no task notices.
+func (w *world) unnoticed(do func(*world)) {
+	before := w.calm()
+	workers := w.c.WorkersByTaskManager()
+	do(w)
+	after := w.calm()
+	require.Equal(w.t, before.Attempt, after.Attempt, "a fault of a JobManager alone restarted the job: %v", after.Failures)
+	require.Equal(w.t, workers, w.c.WorkersByTaskManager(), "worker processes")
+}
+
+// calm waits until every node is there and the job has completed a checkpoint that began now.
+func (w *world) calm() harness.JobView {
+	w.c.WaitWhole(time.Minute)
+	now := time.Now()
+	harness.Eventually(w.t, time.Minute, "a checkpoint begun now", func() error {
+		if last := w.checkpoints.Last(); !last.Triggered.After(now) {
+			return fmt.Errorf("the last one is %d, begun %s before", last.ID, now.Sub(last.Triggered))
+		}
+		return nil
+	})
+	return w.c.WaitState(w.job, "RUNNING", time.Minute)
 }
 
 // next draws a fault by its weight.

@@ -45,13 +45,18 @@ func TestRobustness(t *testing.T) {
 	broker := kafkatest.StartFor(t, kafkatest.Config{Advertise: proxy.Addr()})
 	proxy.SetTarget(broker.Listen())
 
-	c := harness.StartWith(t, localcluster.Config{JobManagers: 3, TaskManagers: 3, Slots: 2}, broker)
+	network := harness.NewNetwork(t, 3)
+	c := harness.StartWith(t, localcluster.Config{
+		JobManagers: 3, TaskManagers: 3, Slots: 2, ConfigureJobManager: network.Configure,
+	}, broker)
+	network.Of(c)
 	run := c.StartOrders(uint64(duration.Seconds())*rate, rate)
 	id := c.Submit([]string{"-p", "3"}, run.Args("--max-restarts", "1000000")...)
 	c.WaitState(id, "RUNNING", 30*time.Second)
 	run.AwaitOutput(time.Now(), 30*time.Second)
 
-	w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), c: c, broker: broker, proxy: proxy}
+	w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), c: c, broker: broker, proxy: proxy, network: network, job: id}
+	w.checkpoints = c.WatchCheckpoints(id)
 	begin, count := time.Now(), 0
 	for time.Since(begin) < duration {
 		w.sleep(w.upTo(4 * time.Second))

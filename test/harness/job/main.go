@@ -39,7 +39,7 @@ type options struct {
 func parse() (options, error) {
 	o := options{checkpoints: stream.DefaultCheckpoints()}
 	f := flag.NewFlagSet("job", flag.ContinueOnError)
-	f.StringVar(&o.shape, "shape", "orders", "orders, pass, keyed, count, slow, windows, boom, badplan")
+	f.StringVar(&o.shape, "shape", "orders", "orders, pass, keyed, count, hoard, slow, windows, boom, badplan")
 	f.StringVar(&o.brokers, "brokers", "", "bootstrap servers")
 	f.StringVar(&o.in, "in", "", "input topic")
 	f.StringVar(&o.out, "out", "", "output topic")
@@ -121,6 +121,8 @@ func job(env *stream.Env) error {
 		in := o.from(env).WithWatermarks(func(m message) time.Time { return m.At }, strategy)
 		last := stream.Reduce(stream.Window(stream.KeyBy(in, keyOf), window.Tumbling(time.Second)), func(_, b message) message { return b })
 		stream.To(last.Named("last"), "out", o.to())
+	case "hoard":
+		stream.To(hoard(o.from(env)), "out", o.to())
 	case "boom":
 		in := stream.Map(o.from(env), func(m message) message {
 			if strings.Contains(string(m.Value), "boom") {
@@ -237,6 +239,25 @@ func count(in *stream.Stream[message]) *stream.Stream[message] {
 			},
 		}
 	}).Named("count")
+}
+
+// hoard keeps the longest value of each key, and passes on what is shorter.
+func hoard(in *stream.Stream[message]) *stream.Stream[message] {
+	return stream.Process(stream.KeyBy(in, keyOf), func(s *stream.States[string]) stream.Handler[string, message, message] {
+		longest := stream.ValueOf[[]byte](s, "longest")
+		return stream.Handler[string, message, message]{
+			Record: func(ctx *stream.Context[string, message], m message) error {
+				kept, _, err := longest.Get()
+				if err != nil {
+					return err
+				}
+				if len(m.Value) > len(kept) {
+					return longest.Put(m.Value)
+				}
+				return ctx.Emit(m)
+			},
+		}
+	}).Named("hoard")
 }
 
 func (o options) to() sinks.Sink[message] {
