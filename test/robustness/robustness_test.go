@@ -55,7 +55,7 @@ func TestRobustness(t *testing.T) {
 	c.WaitState(id, "RUNNING", 30*time.Second)
 	run.AwaitOutput(time.Now(), 30*time.Second)
 
-	w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), c: c, broker: broker, proxy: proxy, network: network, job: id}
+	w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), c: c, broker: broker, proxy: proxy, network: network, job: id, run: run}
 	w.checkpoints = c.WatchCheckpoints(id)
 	begin, count := time.Now(), 0
 	for time.Since(begin) < duration {
