@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/weir-stream/weir/internal/localcluster"
@@ -19,28 +20,14 @@ func (d *Demo) disturb(ctx context.Context) error {
 		return err
 	}
 	for _, role := range d.o.Kills {
-		victim, err := d.victim(ctx, role)
+		kill := d.killNode
+		if role == localcluster.Worker {
+			kill = d.killWorker
+		}
+		at, err := kill(ctx, role)
 		if err != nil {
 			return err
 		}
-		pid := victim.PID()
-		d.mu.Lock()
-		at := time.Now()
-		d.gaps.next(at)
-		d.kills = append(d.kills, Kill{Role: string(role), ID: victim.ID, PID: pid})
-		d.mu.Unlock()
-		if err := victim.Kill(); err != nil {
-			return err
-		}
-		d.logf("killed %s %s (kill -9 %d)", role, victim.ID, pid)
-		d.say(fmt.Sprintf("%s is dead", victim.ID))
-		if err := sleep(ctx, restartAfter); err != nil {
-			return err
-		}
-		if err := victim.Start(); err != nil {
-			return err
-		}
-		d.logf("started %s again, pid %d", victim.ID, victim.PID())
 		if err := d.recovered(ctx, at); err != nil {
 			return err
 		}
@@ -50,6 +37,66 @@ func (d *Demo) disturb(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// killNode kills a node and starts it again; it returns when it was killed.
+func (d *Demo) killNode(ctx context.Context, role localcluster.Role) (time.Time, error) {
+	victim, err := d.victim(ctx, role)
+	if err != nil {
+		return time.Time{}, err
+	}
+	pid := victim.PID()
+	at := d.killed(Kill{Role: string(role), ID: victim.ID, PID: pid})
+	if err := victim.Kill(); err != nil {
+		return at, err
+	}
+	d.logf("killed %s %s (kill -9 %d)", role, victim.ID, pid)
+	d.say(fmt.Sprintf("%s is dead", victim.ID))
+	if err := sleep(ctx, restartAfter); err != nil {
+		return at, err
+	}
+	if err := victim.Start(); err != nil {
+		return at, err
+	}
+	d.logf("started %s again, pid %d", victim.ID, victim.PID())
+	return at, nil
+}
+
+// killWorker kills a worker of the job, which its TaskManager reports; it returns when it was killed.
+func (d *Demo) killWorker(ctx context.Context, role localcluster.Role) (time.Time, error) {
+	tm, err := d.victim(ctx, role)
+	if err != nil {
+		return time.Time{}, err
+	}
+	pids := tm.Children()
+	if len(pids) == 0 {
+		return time.Time{}, fmt.Errorf("no worker of %s is known: workers are found on Linux only", tm.ID)
+	}
+	at := d.killed(Kill{Role: string(role), ID: "worker of " + tm.ID, PID: pids[0]})
+	if err := kill(pids[0]); err != nil {
+		return at, fmt.Errorf("kill the worker of %s: %w", tm.ID, err)
+	}
+	d.logf("killed the worker of %s (kill -9 %d)", tm.ID, pids[0])
+	d.say(fmt.Sprintf("the worker of %s is dead", tm.ID))
+	return at, nil
+}
+
+func kill(pid int) error {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return p.Kill()
+}
+
+// killed files a kill that happens now, and returns when that is.
+func (d *Demo) killed(k Kill) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := time.Now()
+	d.gaps.next(at)
+	d.kills = append(d.kills, k)
+	return at
 }
 
 // recovered waits until the cluster is whole, the job runs, and results have come since the kill.
@@ -94,7 +141,7 @@ func (d *Demo) awaitOutput(ctx context.Context, since time.Time) error {
 	}
 }
 
-// victim chooses a process: the leading JobManager, or a TaskManager that runs tasks of the job.
+// victim chooses a node: the leading JobManager, or a TaskManager that runs tasks of the job.
 func (d *Demo) victim(ctx context.Context, role localcluster.Role) (*localcluster.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +23,8 @@ type Role string
 const (
 	JobManager  Role = "jobmanager"
 	TaskManager Role = "taskmanager"
+	// Worker is a process that a TaskManager has started; it is no Process of its own.
+	Worker Role = "worker"
 )
 
 // Process is one node. It can be ended and started again.
@@ -109,6 +113,31 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return fmt.Errorf("%s was never started", p.ID)
 	}
 	return p.cmd.Process.Signal(sig)
+}
+
+// Children returns the ids of the live processes that this one has started, in ascending order: the workers of a TaskManager. It knows
+// them on Linux only.
+func (p *Process) Children() []int {
+	var out []int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // gone meanwhile
+		}
+		// The command name is in parentheses and may hold spaces; state and parent follow it.
+		_, rest, ok := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		if !ok || len(fields) < 2 || fields[0] == "Z" {
+			continue
+		}
+		if parent, err := strconv.Atoi(fields[1]); err == nil && parent == p.PID() {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			out = append(out, pid)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Kill ends the process as a power failure would (SIGKILL) and waits until it is gone.

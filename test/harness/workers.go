@@ -2,11 +2,6 @@ package harness
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,27 +10,7 @@ import (
 )
 
 // Workers returns the process ids of the workers that a TaskManager runs now.
-func Workers(tm *localcluster.Process) []int {
-	var out []int
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // gone meanwhile
-		}
-		// The command name is in parentheses and may hold spaces; state and parent follow it.
-		_, rest, ok := strings.Cut(string(text), ") ")
-		fields := strings.Fields(rest)
-		if !ok || len(fields) < 2 || fields[0] == "Z" {
-			continue
-		}
-		if ppid, err := strconv.Atoi(fields[1]); err == nil && ppid == tm.PID() {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			out = append(out, pid)
-		}
-	}
-	return out
-}
+func Workers(tm *localcluster.Process) []int { return tm.Children() }
 
 // WorkerOf returns a worker and its TaskManager.
 func (c *Cluster) WorkerOf() (pid int, tm *localcluster.Process, err error) {
@@ -57,7 +32,6 @@ func (c *Cluster) WorkersByTaskManager() map[string][]int {
 			continue
 		}
 		if pids := Workers(p); len(pids) > 0 {
-			slices.Sort(pids)
 			out[p.ID] = pids
 		}
 	}

@@ -35,18 +35,20 @@ func (a *app) demo() *cobra.Command {
 		Use:   "demo",
 		Short: "Kill parts of a cluster under load and count what is lost",
 		Long: `Start three JobManagers and two TaskManagers as real processes on loopback, an embedded broker, and a job that
-sums numbered orders per user in windows of one second. Kill processes with SIGKILL meanwhile. At the end compute
+sums numbered orders per user in windows of one second. Kill processes with SIGKILL meanwhile: the job restarts when
+a TaskManager or a worker dies, and runs on when the leading JobManager does. At the end compute
 the right answer again and compare it with what a read_committed reader saw: missing, duplicated and wrong results.
 The exit code is 0 only when there are none. The run takes --records divided by --rate and a few seconds more: about
 half a minute with the defaults.`,
 		Example: `  weir demo
-  weir demo --headless --kills jm,jm,tm -o json
+  weir demo --headless --kills jm,jm,jm -o json
+  weir demo --kills worker,tm
   weir demo --brokers localhost:9092 --records 1000000 --rate 50000`,
 		Args: exactly(),
 	}
 	cmd.Flags().Uint64Var(&o.Records, "records", 250_000, fmt.Sprintf("orders to produce, from %d to %d", demo.MinRecords, demo.MaxRecords))
 	cmd.Flags().Uint64Var(&o.Rate, "rate", 10_000, fmt.Sprintf("orders per second, from %d to %d", demo.MinRate, demo.MaxRate))
-	cmd.Flags().StringSliceVar(&kills, "kills", []string{"tm", "jm", "tm"}, "processes to kill in turn: tm (a TaskManager with tasks) or jm (the leading JobManager)")
+	cmd.Flags().StringSliceVar(&kills, "kills", []string{"tm", "jm", "tm"}, "processes to kill in turn: tm (a TaskManager with tasks), jm (the leading JobManager), worker (a process that runs tasks), or none")
 	cmd.Flags().StringSliceVar(&o.Brokers, "brokers", nil, "host:port of a Kafka to use instead of the embedded broker")
 	cmd.Flags().DurationVar(&o.Interval, "checkpoint-interval", time.Second, "time between checkpoints, from 10ms to 1m")
 	cmd.Flags().BoolVar(&headless, "headless", false, "print only the result")
@@ -132,9 +134,11 @@ func roles(names []string) ([]localcluster.Role, error) {
 			out = append(out, localcluster.TaskManager)
 		case "jm":
 			out = append(out, localcluster.JobManager)
+		case "worker":
+			out = append(out, localcluster.Worker)
 		case "", "none":
 		default:
-			return nil, fmt.Errorf("--kills: %q is neither tm nor jm", n)
+			return nil, fmt.Errorf("--kills: %q is none of tm, jm, worker, none", n)
 		}
 	}
 	return out, nil
