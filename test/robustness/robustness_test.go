@@ -37,7 +37,8 @@ func settings(t *testing.T) (time.Duration, uint64) {
 
 func TestRobustness(t *testing.T) {
 	duration, seed := settings(t)
-	t.Logf("seed %d, %s: repeat with make test-robustness DURATION=%s SEED=%d", seed, duration, duration, seed)
+	tls := seed%2 == 1
+	t.Logf("seed %d, %s, TLS %v: repeat with make test-robustness DURATION=%s SEED=%d", seed, duration, tls, duration, seed)
 
 	proxy, err := kafkatest.NewProxy()
 	require.NoError(t, err)
@@ -47,7 +48,7 @@ func TestRobustness(t *testing.T) {
 
 	network := harness.NewNetwork(t, 3)
 	c := harness.StartWith(t, localcluster.Config{
-		JobManagers: 3, TaskManagers: 3, Slots: 2, ConfigureJobManager: network.Configure,
+		JobManagers: 3, TaskManagers: 3, Slots: 2, TLS: tls, ConfigureJobManager: network.Configure,
 	}, broker)
 	network.Of(c)
 	run := c.StartOrders(uint64(duration.Seconds())*rate, rate)

@@ -53,6 +53,11 @@ func BenchmarkLocal(b *testing.B) {
 }
 
 func BenchmarkRemote(b *testing.B) {
+	b.Run("plain", func(b *testing.B) { benchmarkRemote(b, attempt) })
+	b.Run("encrypted", func(b *testing.B) { benchmarkRemote(b, encrypted) })
+}
+
+func benchmarkRemote(b *testing.B, attempt exchange.Attempt) {
 	in := exchange.NewInbox(1)
 	id := exchange.ID{Edge: "e"}
 	s, err := exchange.Listen("127.0.0.1", exchange.Ports{}, attempt)
