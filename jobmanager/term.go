@@ -227,7 +227,7 @@ var _ driver.Log = (*replicatedLog)(nil)
 
 // Propose implements driver.Log.
 func (l *replicatedLog) Propose(ctx context.Context, cmd *raftv1.Command) (fsm.Result, error) {
-	if err := l.understood(cmd); err != nil {
+	if err := l.understood(fsm.LevelOf(cmd)); err != nil {
 		return fsm.Result{}, err
 	}
 	data, err := proto.Marshal(cmd)
@@ -247,8 +247,7 @@ func (l *replicatedLog) Propose(ctx context.Context, cmd *raftv1.Command) (fsm.R
 
 // understood refuses a command that a member does not know yet: it would have to stop when the command reaches it. That is so until the
 // last one has been upgraded.
-func (l *replicatedLog) understood(cmd *raftv1.Command) error {
-	needed := fsm.LevelOf(cmd)
+func (l *replicatedLog) understood(needed uint32) error {
 	if needed <= fsm.FirstLevel {
 		return nil
 	}

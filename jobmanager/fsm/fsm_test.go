@@ -10,6 +10,7 @@ import (
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/jobmanager/fsm"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -30,6 +31,7 @@ type world struct {
 	t     *testing.T
 	state fsm.State
 	index uint64
+	log   []*raftv1.Command
 }
 
 func newWorld(t *testing.T) *world { return &world{t: t} }
@@ -46,6 +48,7 @@ func runningWorld(t *testing.T) *world {
 
 func (w *world) apply(cmd *raftv1.Command) fsm.Result {
 	w.index++
+	w.log = append(w.log, proto.CloneOf(cmd))
 	return w.state.Apply(w.index, cmd)
 }
 

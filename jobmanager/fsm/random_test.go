@@ -3,9 +3,11 @@ package fsm_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 
+	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
@@ -52,20 +54,59 @@ func drawCommand(t *rapid.T, v fsm.View) *raftv1.Command {
 			return result(rapid.SampledFrom([]jobv1.JobState{goesOn, target}).Draw(t, "state"), "")
 		},
 		func() *raftv1.Command { return dropGarbage(near(last, "a"), near(last/2, "b")) },
+		func() *raftv1.Command { return dropGarbage(ids(r.GetGarbage())...) },
 		func() *raftv1.Command { return fenced(near(r.GetAttempt(), "a")) },
+		func() *raftv1.Command { return fenced(near(r.GetAttempt()/2, "a"), near(r.GetAttempt(), "b")) },
 		func() *raftv1.Command { return requestStop(request, "dir") },
 		func() *raftv1.Command { return clearStop("no") },
 		func() *raftv1.Command { return pin(near(last, "checkpoint"), rapid.Bool().Draw(t, "pinned")) },
 		func() *raftv1.Command { return savepoint(&raftv1.Savepoint{RequestId: request}) },
 		func() *raftv1.Command { return member(request, uint32(last)) },
 		func() *raftv1.Command { return forget(id) },
+		func() *raftv1.Command { return initCluster(rapid.SampledFrom([]string{"", "c", "d"}).Draw(t, "cluster")) },
+		func() *raftv1.Command { return hollow(t, id) },
 	}
+	sensible := func() *raftv1.Command { return sensible(t, id, r) }
+	makers = append(makers, sensible, sensible, sensible, sensible, sensible, sensible)
 	cmd := rapid.SampledFrom(makers).Draw(t, "kind")()
 	if c := cmd.ProtoReflect(); id != "j" {
 		inner := c.Mutable(c.WhichOneof(c.Descriptor().Oneofs().Get(0))).Message()
 		if fd := inner.Descriptor().Fields().ByName("job_id"); fd != nil {
 			inner.Set(fd, protoreflect.ValueOfString(id))
 		}
+	}
+	return cmd
+}
+
+// sensible is what brings a job on its way.
+func sensible(t *rapid.T, id string, r *raftv1.JobRecord) *raftv1.Command {
+	last, _ := fsm.LastCheckpoint(r)
+	switch {
+	case r == nil:
+		return create(id)
+	case len(r.GetGarbage()) > 0 && rapid.Bool().Draw(t, "drop"):
+		return dropGarbage(ids(r.GetGarbage())...)
+	case r.GetState() == created || r.GetState() == restarting:
+		return newAttempt(r.GetAttempt() + 1)
+	case r.GetState() == deploying:
+		return start(r.GetAttempt())
+	case r.GetState() == settling:
+		return result(goesOn, "")
+	case fsm.Terminal(r.GetState()):
+		return forget(id)
+	case last.GetId()+1 >= r.GetNextCheckpoint():
+		return reserve(r.GetNextCheckpoint() + 10)
+	}
+	return complete(checkpoint(r.GetAttempt(), last.GetId()+1), goesOn)
+}
+
+// hollow is a command of any kind that says nothing but, perhaps, which job it is about.
+func hollow(t *rapid.T, job string) *raftv1.Command {
+	cmd := &raftv1.Command{}
+	kinds := cmd.ProtoReflect().Descriptor().Oneofs().Get(0).Fields()
+	inner := cmd.ProtoReflect().Mutable(kinds.Get(rapid.IntRange(0, kinds.Len()-1).Draw(t, "hollow"))).Message()
+	if fd := inner.Descriptor().Fields().ByName("job_id"); fd != nil && rapid.Bool().Draw(t, "about") {
+		inner.Set(fd, protoreflect.ValueOfString(job))
 	}
 	return cmd
 }
@@ -88,40 +129,98 @@ func drawCompletion(t *rapid.T, r *raftv1.JobRecord, id, attempt uint64) *raftv1
 	return complete(cp, map[int]jobv1.JobState{0: finished, 1: stopped}[ending])
 }
 
-// TestReplicasAgree runs one log on two replicas, of which one restores a snapshot of the other now and then, and checks what must
-// hold in every state and across every step.
+// replica is a state machine as a member runs it: it gets the log as bytes, takes snapshots, and when it restarts it begins with the
+// last one and the log from there.
+type replica struct {
+	machine  *fsm.Machine
+	snapshot []byte // nil before the first
+	behind   []*raft.Log
+}
+
+func (r *replica) apply(l *raft.Log) fsm.Result {
+	r.behind = append(r.behind, l)
+	return r.machine.Apply(l).(fsm.Result)
+}
+
+func (r *replica) state(t require.TestingT) []byte {
+	s, err := r.machine.Snapshot()
+	require.NoError(t, err)
+	var out sink
+	require.NoError(t, s.Persist(&out))
+	return out.Bytes()
+}
+
+func (r *replica) restart(t require.TestingT) {
+	r.machine = fsm.NewMachine()
+	if r.snapshot != nil {
+		require.NoError(t, r.machine.Restore(io.NopCloser(bytes.NewReader(r.snapshot))))
+	}
+	for _, l := range r.behind {
+		r.machine.Apply(l)
+	}
+}
+
+// disturb does what happens to a member at any time.
+func (r *replica) disturb(t *rapid.T, from *replica) {
+	switch rapid.IntRange(0, 11).Draw(t, "disturb") {
+	case 0:
+		r.snapshot, r.behind = r.state(t), nil
+	case 1:
+		r.restart(t)
+	case 2: // a snapshot of another member is installed
+		r.snapshot, r.behind = from.state(t), nil
+		r.restart(t)
+	}
+}
+
+// TestReplicasAgree runs one log on a state and on three replicas that take snapshots, restart and catch up at random points, and
+// checks that all are the same to the byte, and what must hold in every state and across every step.
 func TestReplicasAgree(t *testing.T) {
+	kinds := map[protoreflect.FieldNumber]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		var a, b fsm.State
-		for _, cmd := range []*raftv1.Command{create("j"), reserve(50), newAttempt(1), start(1)} {
-			a.Apply(0, proto.CloneOf(cmd))
-			b.Apply(0, proto.CloneOf(cmd))
+		var a fsm.State
+		replicas := []*replica{{machine: fsm.NewMachine()}, {machine: fsm.NewMachine()}, {machine: fsm.NewMachine()}}
+		index := uint64(0)
+		apply := func(cmd *raftv1.Command) fsm.Result {
+			index++
+			data, err := proto.Marshal(cmd)
+			require.NoError(t, err)
+			res := a.Apply(index, proto.CloneOf(cmd))
+			var want bytes.Buffer
+			require.NoError(t, fsm.WriteSnapshot(&want, a.Snapshot()))
+			for _, r := range replicas {
+				got := r.apply(&raft.Log{Index: index, Data: data})
+				require.Equal(t, fmt.Sprint(res.Err), fmt.Sprint(got.Err))
+				require.Equal(t, res.Repeated, got.Repeated)
+				require.Equal(t, res.FirstID, got.FirstID)
+				require.True(t, bytes.Equal(want.Bytes(), r.state(t)), "replicas differ after %v", cmd)
+			}
+			return res
 		}
-		for i := range rapid.IntRange(1, 60).Draw(t, "commands") {
-			if rapid.IntRange(0, 9).Draw(t, "restore") == 0 {
-				var buf bytes.Buffer
-				require.NoError(t, fsm.WriteSnapshot(&buf, b.Snapshot()))
-				snap, err := fsm.ReadSnapshot(&buf)
-				require.NoError(t, err)
-				b = fsm.State{}
-				require.NoError(t, b.Restore(snap))
+		for _, cmd := range []*raftv1.Command{create("j"), reserve(50), newAttempt(1), start(1)} {
+			apply(cmd)
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "commands") {
+			for i, r := range replicas {
+				r.disturb(t, replicas[(i+1)%len(replicas)])
 			}
 			cmd := drawCommand(t, a.View())
 			before, kept := a.View(), proto.CloneOf(a.Snapshot())
-			index := uint64(i + 1)
-			resA, resB := a.Apply(index, proto.CloneOf(cmd)), b.Apply(index, proto.CloneOf(cmd))
-
-			require.Equal(t, fmt.Sprint(resA.Err), fmt.Sprint(resB.Err))
-			require.Equal(t, resA.Repeated, resB.Repeated)
-			require.Equal(t, resA.FirstID, resB.FirstID)
-			require.True(t, proto.Equal(a.Snapshot(), b.Snapshot()), "replicas differ after %v", cmd)
-			if resA.Err != nil || resA.Repeated {
+			res := apply(cmd)
+			m := cmd.ProtoReflect()
+			kinds[m.WhichOneof(m.Descriptor().Oneofs().Get(0)).Number()]++
+			if res.Err != nil || res.Repeated {
 				require.True(t, proto.Equal(kept, a.Snapshot()), "a rejected command changed something: %v", cmd)
 			}
 			checkView(t, a.View())
 			checkStep(t, before, a.View(), kept)
 		}
 	})
+	all := (&raftv1.Command{}).ProtoReflect().Descriptor().Fields()
+	for i := range all.Len() {
+		f := all.Get(i)
+		require.NotZero(t, kinds[f.Number()], "%s was never drawn", f.Name())
+	}
 }
 
 func checkView(t *rapid.T, v fsm.View) {

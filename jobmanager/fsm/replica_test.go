@@ -15,6 +15,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	"github.com/weir-stream/weir/jobmanager/fsm"
+	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -179,6 +180,77 @@ func TestOldestSnapshotFormatStaysReadable(t *testing.T) {
 		want.Jobs[i].UnfencedWorkers = nil
 	}
 	requireEqualProto(t, want, got)
+}
+
+// TestLogAndSnapshotOfThePresentLevelStayReadable replays a log that a program of level 18 has written, and restores the snapshot that
+// the same program made of it. A later level adds files of its own; these stay as they are.
+func TestLogAndSnapshotOfThePresentLevelStayReadable(t *testing.T) {
+	const logFile, snapshotFile = "testdata/log-level-18.binpb", "testdata/snapshot-v1-level-18.binpb"
+	if *update {
+		w := goldenState(t)
+		var log, snap bytes.Buffer
+		for _, cmd := range w.log {
+			_, err := protodelim.MarshalTo(&log, cmd)
+			require.NoError(t, err)
+		}
+		require.NoError(t, fsm.WriteSnapshot(&snap, w.state.Snapshot()))
+		require.NoError(t, os.WriteFile(logFile, log.Bytes(), 0o644))
+		require.NoError(t, os.WriteFile(snapshotFile, snap.Bytes(), 0o644))
+	}
+	log, err := os.ReadFile(logFile)
+	require.NoError(t, err)
+	data, err := os.ReadFile(snapshotFile)
+	require.NoError(t, err)
+
+	replayed := fsm.NewMachine()
+	in := bytes.NewReader(log)
+	var index uint64
+	for in.Len() > 0 {
+		cmd := &raftv1.Command{}
+		require.NoError(t, protodelim.UnmarshalFrom(in, cmd))
+		index++
+		require.NoError(t, replayed.Apply(entry(t, index, cmd)).(fsm.Result).Err)
+	}
+	restored := fsm.NewMachine()
+	require.NoError(t, restored.Restore(io.NopCloser(bytes.NewReader(data))))
+	require.True(t, bytes.Equal(persist(t, restored).Bytes(), persist(t, replayed).Bytes()))
+
+	// What it is, told by hand.
+	v := restored.View()
+	require.Equal(t, "cluster-1", v.ClusterID())
+	require.Len(t, v.Members(), 2)
+	require.Len(t, v.Jobs(), 2)
+	j, ok := v.Job("j")
+	require.True(t, ok)
+	require.Equal(t, canceled, j.GetState())
+	require.Equal(t, "broker gone", j.GetUnsettled())
+	require.Equal(t, []uint64{2, 4}, ids(j.GetCheckpoints()))
+	require.NotEmpty(t, j.GetUnfencedWorkers())
+	k, ok := v.Job("k")
+	require.True(t, ok)
+	require.Equal(t, created, k.GetState())
+}
+
+func TestSnapshotFileOfANewerProgramIsRefused(t *testing.T) {
+	var buf bytes.Buffer
+	require.NoError(t, fsm.WriteSnapshot(&buf, &raftv1.Snapshot{FormatVersion: 2}))
+	m := fsm.NewMachine()
+	m.Apply(entry(t, 1, initCluster("keep")))
+	err := m.Restore(io.NopCloser(&buf))
+	require.ErrorIs(t, err, fsm.ErrFormat)
+	require.ErrorContains(t, err, "snapshot format 2, this program reads 1 to 1")
+	require.Equal(t, "keep", m.View().ClusterID())
+}
+
+func TestLevelOfACommandIsItsNumber(t *testing.T) {
+	require.EqualValues(t, 1, fsm.LevelOf(initCluster("c")))
+	require.EqualValues(t, 18, fsm.LevelOf(forget("j")))
+	fields := (&raftv1.Command{}).ProtoReflect().Descriptor().Fields()
+	var highest protoreflect.FieldNumber
+	for i := range fields.Len() {
+		highest = max(highest, fields.Get(i).Number())
+	}
+	require.GreaterOrEqual(t, uint32(fsm.Level), uint32(highest), "a new command raises the level")
 }
 
 func FuzzReadSnapshot(f *testing.F) {

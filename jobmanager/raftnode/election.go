@@ -54,7 +54,9 @@ func (n *Node) TransferLeadership(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	answers := n.askAll(ctx, servers)
+	brief, cancel := context.WithTimeout(ctx, n.cfg.Heartbeat) // one that is silent for so long is no successor
+	answers := n.askAll(brief, servers)
+	cancel()
 	servers = slices.DeleteFunc(servers, func(s Server) bool {
 		a, ok := answers[s.ID]
 		return !s.Voter || !ok || a.Trouble != ""
