@@ -37,6 +37,8 @@ func SecureConfig(dir string, authority *Authority, users map[string]string) (Co
 	}
 	const scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 	login := map[string]string{
+		// A changed password is noticed by connections that are open.
+		"connections.max.reauth.ms":      "2000",
 		"sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
 		"plain.sasl.jaas.config":         jaas.String() + ";",
 		"scram-sha-256.sasl.jaas.config": scram,
