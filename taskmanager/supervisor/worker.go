@@ -148,6 +148,10 @@ func (w *worker) supervise(out *output) error {
 	w.exit.expected = w.stopping || w.leaving && p.code == 0 && p.signal == ""
 	w.mu.Unlock()
 	w.logger.Info("worker exited", "pid", p.pid(), "code", p.code, "signal", p.signal, "expected", w.exit.expected)
+	if w.exit.expected && (p.code != 0 || p.signal != "") {
+		w.logger.Warn("worker did not stop cleanly", "code", p.code, "signal", p.signal,
+			"given_up", "what it had not closed, such as open transactions; the job's next attempt ends those")
+	}
 	switch {
 	case why != nil:
 		return why

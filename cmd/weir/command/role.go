@@ -23,11 +23,41 @@ type role[C any] struct {
 	basis  func() C
 	check  func(C) error
 	run    func(context.Context, C, *slog.Logger) error
+	// limit is how long the node may take to stop, whatever it depends on does.
+	limit func(C) time.Duration
 }
 
-var jobManagerRole = role[jobmanager.Config]{"jobmanager", "WEIR_JM", jobmanager.Default, jobmanager.Config.Validate, jobmanager.Run}
+var jobManagerRole = role[jobmanager.Config]{"jobmanager", "WEIR_JM", jobmanager.Default, jobmanager.Config.Validate, jobmanager.Run, jobManagerLimit}
 
-var taskManagerRole = role[taskmanager.Config]{"taskmanager", "WEIR_TM", taskmanager.Default, taskmanager.Config.Validate, taskmanager.Run}
+var taskManagerRole = role[taskmanager.Config]{"taskmanager", "WEIR_TM", taskmanager.Default, taskmanager.Config.Validate, taskmanager.Run, taskManagerLimit}
+
+// stopSlack is what stopping may take beyond what the settings say: closing files, cutting connections.
+const stopSlack = 8 * time.Second
+
+func jobManagerLimit(c jobmanager.Config) time.Duration { return c.ShutdownTimeout + stopSlack }
+
+func taskManagerLimit(c taskmanager.Config) time.Duration { return c.CancelDeadline + stopSlack }
+
+// runWithin runs the node until it ends, or until it has not stopped within its limit after ctx ended: a disk or a mount that hangs
+// must not keep the process. What it still does ends with the process, which is why the caller must exit.
+func (r role[C]) runWithin(ctx context.Context, cfg C, logger *slog.Logger) error {
+	ended := make(chan error, 1)
+	go func() { ended <- r.run(ctx, cfg, logger) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	limit := r.limit(cfg)
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("the %s did not stop within %s and is ended at once: its disk or its checkpoint storage may hang; nothing that was acknowledged is lost", r.name, limit)
+	}
+}
 
 // flags defines the flags of the role's settings on cmd. The returned function builds the configuration: defaults, then the file, the
 // environment, and the flags.
@@ -67,7 +97,7 @@ func (r role[C]) command(a *app, cmd *cobra.Command) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := r.run(cmd.Context(), cfg, logger); err != nil {
+		if err := r.runWithin(cmd.Context(), cfg, logger); err != nil {
 			if errors.Is(err, raftnode.ErrHangs) { // and so may standard error, which still waits for the reason
 				time.AfterFunc(time.Second, func() { os.Exit(exitFailed) })
 			}
