@@ -35,7 +35,7 @@ type jobs struct {
 func newJobs(binary string, cluster *localcluster.Cluster) *jobs {
 	return &jobs{
 		binary: binary, cluster: cluster,
-		client: client.New(client.Config{Addresses: strings.Split(cluster.Addresses(), ",")}),
+		client: client.New(cluster.ClientConfig()),
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	"github.com/weir-stream/weir/internal/client"
 	"github.com/weir-stream/weir/internal/loopback"
 	"github.com/weir-stream/weir/jobmanager"
 	"github.com/weir-stream/weir/taskmanager"
@@ -99,6 +100,15 @@ func (c *Cluster) Environ() []string {
 		"WEIR_JOBMANAGER=" + c.Addresses(), "WEIR_TLS_CA=" + ca, "WEIR_TLS_CERT=" + cert, "WEIR_TLS_KEY=" + key,
 		"WEIR_API_TOKEN=" + c.cfg.Token, "WEIR_TOKEN_FILE=",
 	}
+}
+
+// ClientConfig returns what a client of the cluster needs.
+func (c *Cluster) ClientConfig() client.Config {
+	cfg := client.Config{Addresses: c.addresses(), Token: c.cfg.Token}
+	if c.Security != nil {
+		cfg.TLS = c.Security.user
+	}
+	return cfg
 }
 
 func (c *Cluster) addresses() []string {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,16 +33,16 @@ func (c *Cluster) WatchCheckpoints(id string) *CheckpointWatch {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		addresses := strings.Split(c.Addresses(), ",")
+		cfg := c.ClientConfig()
 		var cl *client.Client
 		for ctx.Err() == nil {
 			if cl == nil {
-				cl = client.New(client.Config{Addresses: addresses})
+				cl = client.New(cfg)
 			}
 			if w.look(ctx, cl, id) != nil {
 				// A leader may be frozen: begin with another one.
 				_ = cl.Close()
-				cl, addresses = nil, append(addresses[1:], addresses[0])
+				cl, cfg.Addresses = nil, append(cfg.Addresses[1:], cfg.Addresses[0])
 			}
 			select {
 			case <-ctx.Done():
