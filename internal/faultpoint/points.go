@@ -23,6 +23,8 @@ const (
 	ExportDue Point = "jm.export-due"
 	// SavepointRecorded: the savepoint of a stop is in the log, the end of the job is not.
 	SavepointRecorded Point = "jm.savepoint-recorded"
+	// TakenOver: every worker of a former leader's attempt is reported, none is told anything.
+	TakenOver Point = "jm.taken-over"
 	// EndLogged: the log has the end of the job, no worker is stopped.
 	EndLogged Point = "jm.end-logged"
 	// ResultDue: the workers of an ending job are stopped and its transactions settled, the result is not in the log.

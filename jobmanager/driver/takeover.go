@@ -16,6 +16,7 @@ import (
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/internal/checkpointfile"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 )
 
@@ -130,6 +131,7 @@ func (j *job) takenOver() {
 	if j.phase != phaseTakeover || j.att.adopted == nil || !j.att.every(func(w *worker) bool { return w.reported }) {
 		return
 	}
+	faultpoint.Hit(faultpoint.TakenOver)
 	j.enter(phaseStarting, j.m.cfg.PrepareTimeout)
 	j.commandAll(j.startCommand(), func(w *worker) bool { return !w.started })
 	j.startedWhenComplete()

@@ -69,6 +69,21 @@ func (u *undisturbed) end(t *testing.T) {
 	}
 }
 
+// The tasks of the dead TaskManager start elsewhere, once, and go on where the last checkpoint in the log is.
+func TestLeaderAndTaskManagerDieTogether(t *testing.T) {
+	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 3, Slots: 1})
+	u := startUndisturbed(t, c, 16*3000, 3000, 2)
+	victim, _ := busyTaskManager(t, c)
+	at := time.Now()
+	killLeaderAnd(t, c, victim)
+	cp := u.awaitCheckpoint(t, at)
+	t.Logf("checkpoint %d complete %s later", cp.ID, cp.At.Sub(at).Round(time.Millisecond))
+	u.run.RequireExactlyOnce(time.Minute)
+	require.Equal(t, "1", orZero(c.WaitState(u.id, "RUNNING", 20*time.Second).Restarts), "restarts")
+	c.MustWeir("cancel", u.id)
+	requireNothingLeft(t, c, u.run.Topics.Totals)
+}
+
 // killLeaderAnd kills the leader, waits for another one, and starts the killed one again; it returns when that belongs to the cluster.
 func killLeaderAnd(t *testing.T, c *harness.Cluster, more ...*localcluster.Process) {
 	t.Helper()

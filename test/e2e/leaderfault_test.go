@@ -94,38 +94,38 @@ func diesInCheckpoints(t *testing.T, c *harness.Cluster) {
 	leader := leaderAt(t, c, faultpoint.CompletionLogged, 1, nil)
 	logged := inProgress()
 	before, _ := u.run.Committed()
-	var others []*localcluster.Process
-	for _, p := range c.JobManagers() {
-		if p != leader {
-			others = append(others, p)
-			c.Arm(p, faultpoint.AllAcknowledged, "hang")
-		}
-	}
-	require.NoError(t, leader.Kill())
-	next, err := c.WaitLeader(t.Context())
-	require.NoError(t, err)
-	c.AwaitFired(next, faultpoint.AllAcknowledged, 20*time.Second)
+	next := successorAt(t, c, leader, faultpoint.AllAcknowledged)
 	harness.Eventually(t, 10*time.Second, "the output of the checkpoint that is only in the log", func() error {
 		if now, _ := u.run.Committed(); now == before {
 			return fmt.Errorf("%d orders are committed, as before", now)
 		}
 		return nil
 	})
-	require.NoError(t, leader.Start())
-	harness.Eventually(t, 10*time.Second, "the killed leader to be back", func() error {
-		return c.Cluster.WaitWhole(t.Context())
-	})
-	killed := time.Now()
-	require.NoError(t, next.Kill())
-	for _, p := range others {
-		c.Disarm(p, faultpoint.AllAcknowledged)
-	}
-	require.NoError(t, next.Start())
 	c.WaitWhole(30 * time.Second)
-	c.Disarm(leader, faultpoint.CompletionLogged)
+
+	// The next leader dies while it takes over, and so does the one after it.
+	third := successorAt(t, c, next, faultpoint.TakenOver)
+	c.WaitWhole(30 * time.Second)
+	killed := time.Now()
+	replace(t, c, third, faultpoint.TakenOver)
 	require.Greater(t, u.awaitCheckpoint(t, killed).ID, logged)
 	u.require(t)
 	u.end(t)
+}
+
+// successorAt kills a leader, starts it again, and returns the next leader when that hangs at a point.
+func successorAt(t *testing.T, c *harness.Cluster, leader *localcluster.Process, point faultpoint.Point) *localcluster.Process {
+	t.Helper()
+	for _, p := range c.JobManagers() {
+		c.Arm(p, point, "hang")
+	}
+	require.NoError(t, leader.Kill())
+	next := c.AwaitAnyFired(c.JobManagers(), point, 20*time.Second)
+	for _, p := range c.JobManagers() {
+		c.Disarm(p, point)
+	}
+	require.NoError(t, leader.Start())
+	return next
 }
 
 // deployment is a point of a deployment. Once the log says that the attempt goes, the next leader goes on with it; before, it may begin

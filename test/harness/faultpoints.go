@@ -2,7 +2,6 @@ package harness
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -55,14 +54,24 @@ func (c *Cluster) Disarm(p *localcluster.Process, point faultpoint.Point) {
 	require.NoError(c.t, os.RemoveAll(c.pointFile(p, point)+faultpoint.Fired))
 }
 
+// AwaitAnyFired waits until one of some nodes is at an armed point, and returns it.
+func (c *Cluster) AwaitAnyFired(nodes []*localcluster.Process, point faultpoint.Point, timeout time.Duration) *localcluster.Process {
+	c.t.Helper()
+	var at *localcluster.Process
+	Eventually(c.t, timeout, "a node to be at "+string(point), func() error {
+		for _, p := range nodes {
+			if _, err := os.Stat(c.pointFile(p, point) + faultpoint.Fired); err == nil {
+				at = p
+				return nil
+			}
+		}
+		return errors.New("none is")
+	})
+	return at
+}
+
 // AwaitFired waits until a node is at an armed point.
 func (c *Cluster) AwaitFired(p *localcluster.Process, point faultpoint.Point, timeout time.Duration) {
 	c.t.Helper()
-	Eventually(c.t, timeout, p.ID+" to be at "+string(point), func() error {
-		_, err := os.Stat(c.pointFile(p, point) + faultpoint.Fired)
-		if errors.Is(err, fs.ErrNotExist) {
-			return errors.New("it is not")
-		}
-		return err
-	})
+	c.AwaitAnyFired([]*localcluster.Process{p}, point, timeout)
 }
