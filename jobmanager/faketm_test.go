@@ -108,6 +108,7 @@ type fakeTM struct {
 
 type fakeWorker struct {
 	prepare *workerv1.Prepare
+	started bool
 }
 
 func key(job string, attempt uint64) string { return fmt.Sprintf("%s/%d", job, attempt) }
@@ -181,7 +182,9 @@ func (tm *fakeTM) session(address string) error {
 		Platform: "linux/amd64",
 	}
 	for _, w := range tm.workers {
-		reg.Running = append(reg.Running, &clusterv1.RunningAttempt{JobId: w.prepare.GetJobId(), Attempt: w.prepare.GetAttempt()})
+		reg.Running = append(reg.Running, &clusterv1.RunningAttempt{
+			JobId: w.prepare.GetJobId(), Attempt: w.prepare.GetAttempt(), Tasks: w.prepare.GetTasks(), DataAddress: "127.0.0.1:1", Started: w.started,
+		})
 	}
 	term := tm.term
 	tm.mu.Unlock()
@@ -295,6 +298,9 @@ func (tm *fakeTM) handle(msg *clusterv1.SessionResponse) {
 	case *clusterv1.SessionResponse_WorkerCommand:
 		tm.mu.Lock()
 		w := tm.workers[key(m.WorkerCommand.GetJobId(), m.WorkerCommand.GetAttempt())]
+		if w != nil && m.WorkerCommand.GetCommand().GetStart() != nil {
+			w.started = true
+		}
 		tm.mu.Unlock()
 		if w != nil {
 			tm.command(w.prepare, m.WorkerCommand.GetCommand())

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/internal/grpcerr"
@@ -67,9 +68,14 @@ func TestDeploysAndCheckpoints(t *testing.T) {
 	require.EqualValues(t, 0, jobs.GetFreeSlots())
 
 	// What the workers were told is in the log, and its metadata is on storage.
-	last := job.GetLastCheckpoint()
-	md, _, err := driver.ReadMetadata(t.Context(), c.bucket, blob.OpenURL, last.GetPath())
-	require.NoError(t, err)
+	var last *jobv1.Checkpoint
+	var md *snapshotv1.CheckpointMetadata
+	eventually(t, "the last checkpoint is read before retention lets it go", func() bool {
+		last = c.job(id).GetLastCheckpoint()
+		var err error
+		md, _, err = driver.ReadMetadata(t.Context(), c.bucket, blob.OpenURL, last.GetPath())
+		return err == nil
+	})
 	require.Equal(t, last.GetId(), md.GetCheckpoint())
 	require.Len(t, md.GetTasks(), 4)
 
@@ -282,15 +288,27 @@ func TestBrokenSessionIsResumed(t *testing.T) {
 }
 
 func TestRestartedLeaderResumesTheJob(t *testing.T) {
-	c, _, id := runningJob(t)
+	c, tms, id := runningJob(t)
 	before := c.job(id)
 	c.members[0].stop()
 	c.members[0].start()
-	job := c.waitFor(id, "the job runs again", func(j *jobv1.Job) bool {
-		return j.GetAttempt() == 2 && j.GetState() == jobv1.JobState_JOB_STATE_RUNNING && j.GetCompletedCheckpoints() > before.GetCompletedCheckpoints()
-	})
+	job := c.waitFor(id, "checkpoints go on", func(j *jobv1.Job) bool { return j.GetCompletedCheckpoints() > before.GetCompletedCheckpoints()+2 })
 	require.Greater(t, job.GetLastCheckpoint().GetId(), before.GetLastCheckpoint().GetId(), "ids grow across leaders")
-	require.GreaterOrEqual(t, c.fakes.lastPrepare().GetRestore().GetCheckpoint(), before.GetLastCheckpoint().GetId())
+	require.EqualValues(t, 1, job.GetAttempt(), "the tasks run on")
+
+	for _, tm := range tms {
+		tm.kill()
+	}
+	c.members[0].stop()
+	c.members[0].start()
+	for _, tm := range tms {
+		c.fakes.start(tm.id, tm.slots, c.addresses)
+	}
+	again := c.waitFor(id, "the job runs again", func(j *jobv1.Job) bool {
+		return j.GetAttempt() == 2 && j.GetState() == jobv1.JobState_JOB_STATE_RUNNING && j.GetCompletedCheckpoints() > job.GetCompletedCheckpoints()
+	})
+	require.Greater(t, again.GetLastCheckpoint().GetId(), job.GetLastCheckpoint().GetId())
+	require.GreaterOrEqual(t, c.fakes.lastPrepare().GetRestore().GetCheckpoint(), job.GetLastCheckpoint().GetId())
 }
 
 func TestRefusesBeforeAnythingChanges(t *testing.T) {

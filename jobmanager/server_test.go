@@ -51,8 +51,8 @@ func testConfig(dir, storage string) jobmanager.Config {
 	cfg.Storage = storage
 	cfg.Listen, cfg.RaftListen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0", ""
 	cfg.RaftHeartbeat, cfg.RaftElection = 100*time.Millisecond, 100*time.Millisecond
-	cfg.HeartbeatInterval, cfg.HeartbeatTimeout = 100*time.Millisecond, time.Second
-	cfg.ReconnectGrace, cfg.RegisterGrace = 200*time.Millisecond, 300*time.Millisecond
+	cfg.HeartbeatInterval, cfg.HeartbeatTimeout = 100*time.Millisecond, 3*time.Second
+	cfg.ReconnectGrace, cfg.RegisterGrace = time.Second, 5*time.Second
 	cfg.CancelDeadline, cfg.ShutdownTimeout = 500*time.Millisecond, 5*time.Second
 	cfg.RecoveryBudget = 5 * time.Second
 	return cfg
@@ -105,7 +105,7 @@ func newCluster(t *testing.T, n int) *cluster {
 		cfg := testConfig(filepath.Join(t.TempDir(), "data"), storage)
 		if n > 1 {
 			cfg.ID, cfg.RaftListen, cfg.Members = list[i].ID, list[i].RaftAddress, list
-			cfg.RaftHeartbeat, cfg.RaftElection = 300*time.Millisecond, 300*time.Millisecond
+			cfg.RaftHeartbeat, cfg.RaftElection = time.Second, time.Second
 		}
 		m := &member{t: t, cfg: cfg}
 		m.start()
