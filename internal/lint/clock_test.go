@@ -14,12 +14,12 @@ import (
 
 // wallClockAllowed are the places, by file and function, where wall-clock times are compared or stored as numbers on purpose.
 var wallClockAllowed = map[string]string{
-	"internal/demo/demo.go start": "event times of made-up orders",
-	"jobmanager/driver/deploy.go nowMs":            "times that are shown",
-	"jobmanager/rpc/submit.go SubmitJob":             "times that are shown",
-	"jobmanager/rpc/jobs.go completed":             "an age that is shown, where nobody has measured it",
-	"statebackend/blob/file.go removeStale":        "both times are of the storage's own clock",
-	"taskmanager/worker/task/run.go waitTime":      "processing time is the wall clock",
+	"internal/demo/demo.go start":             "event times of made-up orders",
+	"jobmanager/driver/deploy.go nowMs":       "times that are shown",
+	"jobmanager/rpc/submit.go SubmitJob":      "times that are shown",
+	"jobmanager/rpc/jobs.go completed":        "an age that is shown, where nobody has measured it",
+	"statebackend/blob/file.go removeStale":   "both times are of the storage's own clock",
+	"taskmanager/worker/task/run.go waitTime": "processing time is the wall clock",
 }
 
 // wallTime reports whether an expression is a time without a monotonic reading for sure: made from a number, or a file's.
