@@ -33,6 +33,12 @@ func (j *job) facts() explain.Facts {
 	f.Phase, f.Since, f.Until = phases[j.phase], j.since, j.deadline
 	f.SettleUntil, f.Unsettled = j.settleUntil, cmp.Or(j.unsettled, f.Unsettled)
 	f.Absent, f.Undead = nil, nil
+	for _, failed := range j.failures {
+		f.FailureAt = failed.At
+		if failed.Counted && f.Now.Sub(failed.At) <= f.Budget.Window {
+			f.Budget.Used++
+		}
+	}
 	switch j.phase {
 	case phaseGrace, phaseTakeover:
 		f.Absent = j.absent()
@@ -78,11 +84,6 @@ func recorded(rec *raftv1.JobRecord) explain.Facts {
 		Stop: rec.GetStopRequestId() != "", Settling: rec.GetState() == jobv1.JobState_JOB_STATE_SETTLING, Unsettled: rec.GetUnsettled(),
 		Periodic: rec.GetGraph().GetCheckpoints().GetEnabled(), Interval: ms(rec.GetGraph().GetCheckpoints().GetIntervalMs()),
 		Budget: explain.Budget{Max: policy.MaxRestarts, Window: policy.Window}, Lag: -1,
-	}
-	for _, r := range rec.GetRestartHistory() {
-		if r.GetCounted() && f.Now.Sub(time.UnixMilli(r.GetAtMs())).Abs() <= policy.Window {
-			f.Budget.Used++
-		}
 	}
 	if failures := rec.GetFailures(); len(failures) > 0 {
 		f.Failure = failures[len(failures)-1]

@@ -285,7 +285,10 @@ func (f Facts) failure() Finding {
 	if f.Failure == nil {
 		return Finding{}
 	}
-	at := time.UnixMilli(f.Failure.GetAtMs())
+	at := f.FailureAt
+	if at.IsZero() {
+		at = time.UnixMilli(f.Failure.GetAtMs())
+	}
 	ended := f.Phase == Ended
 	if ended && f.State != jobv1.JobState_JOB_STATE_FAILED || f.Phase == Running && f.Now.Sub(at) > recently {
 		return Finding{}

@@ -71,9 +71,11 @@ type Facts struct {
 	FailedCheckpoints int
 	CheckpointFailure string
 
-	// Failure is the last failure of the job; nil without one. Budget is what its policy allows.
-	Failure *jobv1.Failure
-	Budget  Budget
+	// Failure is the last failure of the job; nil without one. FailureAt is when it happened, with a monotonic reading; zero where only
+	// the time that is recorded is known. Budget is what the job's policy allows.
+	Failure   *jobv1.Failure
+	FailureAt time.Time
+	Budget    Budget
 
 	RecordsPerSecond float64
 	// Lag is in records; -1 when unknown.

@@ -92,13 +92,14 @@ func (s *Services) ExplainJob(ctx context.Context, req *jobv1.ExplainJobRequest)
 	if !driven {
 		progress.Explanation = driver.Explain(rec)
 	}
+	at := time.Now()
 	resp := &jobv1.ExplainJobResponse{
-		JobId: rec.GetId(), Name: rec.GetName(), State: rec.GetState(), Summary: progress.Explanation.Summary(), AtMs: time.Now().UnixMilli(),
+		JobId: rec.GetId(), Name: rec.GetName(), State: rec.GetState(), Summary: progress.Explanation.Summary(), AtMs: at.UnixMilli(),
 	}
 	for _, f := range progress.Explanation.Findings {
 		out := &jobv1.Finding{Kind: f.Kind, Text: f.Text, Advice: f.Advice, Blocking: f.Blocking}
 		if !f.Since.IsZero() {
-			out.SinceMs = f.Since.UnixMilli()
+			out.SinceMs = at.Add(-at.Sub(f.Since)).UnixMilli() // on the clock of AtMs, which may have been set meanwhile
 		}
 		resp.Findings = append(resp.Findings, out)
 	}
