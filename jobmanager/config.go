@@ -1,11 +1,13 @@
 package jobmanager
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -253,6 +255,17 @@ func (c Config) raftAdvertise() string {
 // tls returns the files of TLS.
 func (c Config) tls() nodetls.Files {
 	return nodetls.Files{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSCA, UserCA: c.UserCA}
+}
+
+// hosts returns those by which others reach this node, each once.
+func (c Config) hosts() []string {
+	var out []string
+	for _, address := range []string{cmp.Or(c.Advertise, c.Listen), cmp.Or(c.raftAdvertise(), c.RaftListen)} {
+		if host, _, err := net.SplitHostPort(address); err == nil && !slices.Contains(out, host) {
+			out = append(out, host)
+		}
+	}
+	return out
 }
 
 func unspecified(host string) bool {

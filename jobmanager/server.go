@@ -88,7 +88,7 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 		s.advertise = s.listener.Addr().String()
 	}
 	if cfg.tls().Enabled() {
-		if s.tls, err = nodetls.OpenNode(cfg.tls(), true, s.logger); err != nil {
+		if s.tls, err = nodetls.OpenNode(cfg.tls(), cfg.hosts(), s.logger); err != nil {
 			return nil, err
 		}
 	}

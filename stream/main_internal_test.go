@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	"github.com/weir-stream/weir/internal/version"
 	printsink "github.com/weir-stream/weir/sinks/print"
 	"github.com/weir-stream/weir/sources/generator"
 )
@@ -57,7 +58,7 @@ func TestPlanMode(t *testing.T) {
 	require.Zero(t, b.run(t), b.stderr.String())
 	result := planResult(t, path)
 	require.Empty(t, result.GetErrors())
-	require.EqualValues(t, 1, result.GetProtocolMax())
+	require.EqualValues(t, version.ProtocolMax, result.GetProtocolMax())
 	require.Equal(t, "given", result.GetGraph().GetName())
 	require.EqualValues(t, 3, result.GetGraph().GetVertices()[0].GetParallelism())
 	require.Len(t, result.GetGraph().GetFingerprint(), 64)

@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
 
 	var secure *nodetls.Keeper
 	if cfg.tls().Enabled() {
-		if secure, err = nodetls.OpenNode(cfg.tls(), false, logger); err != nil {
+		if secure, err = nodetls.OpenNode(cfg.tls(), nil, logger); err != nil {
 			return err
 		}
 		watching, stop := context.WithCancel(ctx)

@@ -47,7 +47,7 @@ func guard(t *testing.T, secure bool) (g *guarded, address, ca string) {
 		require.NoError(t, err)
 		cert, key, err := pair.Write(dir, "jm1")
 		require.NoError(t, err)
-		k, err := nodetls.OpenNode(nodetls.Files{Cert: cert, Key: key, CA: ca}, true, slog.New(slog.DiscardHandler))
+		k, err := nodetls.OpenNode(nodetls.Files{Cert: cert, Key: key, CA: ca}, []string{"127.0.0.1"}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		creds = k.ServerCredentials()
 	}

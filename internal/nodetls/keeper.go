@@ -22,6 +22,7 @@ const (
 type Keeper struct {
 	files  Files
 	usages []x509.ExtKeyUsage // that the certificate needs
+	hosts  []string           // that it should name
 	logger *slog.Logger
 	failed *Notices
 
@@ -31,16 +32,17 @@ type Keeper struct {
 	reminded time.Time       // when the end of the certificate was last warned of
 }
 
-// OpenNode reads the files of a node, which has all of them, with or without UserCA. serves tells that it also listens for nodes.
-func OpenNode(files Files, serves bool, logger *slog.Logger) (*Keeper, error) {
+// OpenNode reads the files of a node, which has all of them, with or without UserCA. hosts are those by which others dial it, for which
+// its certificate should be; none for a node that only dials.
+func OpenNode(files Files, hosts []string, logger *slog.Logger) (*Keeper, error) {
 	if err := files.ValidateNode(); err != nil {
 		return nil, err
 	}
 	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	if serves {
+	if len(hosts) > 0 {
 		usages = append(usages, x509.ExtKeyUsageServerAuth)
 	}
-	return open(files, usages, logger)
+	return open(files, usages, hosts, logger)
 }
 
 // OpenUser reads the files of a user, who may do without a certificate.
@@ -48,7 +50,7 @@ func OpenUser(files Files) (*Keeper, error) {
 	if (files.Cert == "") != (files.Key == "") {
 		return nil, errHalf
 	}
-	return open(files, nil, slog.New(slog.DiscardHandler))
+	return open(files, nil, nil, slog.New(slog.DiscardHandler))
 }
 
 var (
@@ -56,11 +58,11 @@ var (
 	errHalf = errors.New("a certificate and its key belong together, and one of them is not given")
 )
 
-func open(files Files, usages []x509.ExtKeyUsage, logger *slog.Logger) (*Keeper, error) {
+func open(files Files, usages []x509.ExtKeyUsage, hosts []string, logger *slog.Logger) (*Keeper, error) {
 	if files.CA == "" {
 		return nil, errNoCA
 	}
-	k := &Keeper{files: files, usages: usages, logger: logger, failed: NewNotices(), seen: files.stamp()}
+	k := &Keeper{files: files, usages: usages, hosts: hosts, logger: logger, failed: NewNotices(), seen: files.stamp()}
 	m, err := load(files)
 	if err != nil {
 		return nil, err
@@ -76,6 +78,12 @@ func (f Files) stamp() filestamp.Stamp { return filestamp.Of(f.Cert, f.Key, f.CA
 func (k *Keeper) doubt(m *material) {
 	if err := m.doubts(k.usages); err != nil {
 		k.logger.Warn("tls certificate will be refused by nodes that trust the same authorities", "file", k.files.Cert, "reason", reason(err))
+		return
+	}
+	for _, host := range k.hosts {
+		if err := m.cert.Leaf.VerifyHostname(host); err != nil {
+			k.logger.Warn("tls certificate does not name a host by which others reach this node", "file", k.files.Cert, "host", host, "reason", err)
+		}
 	}
 }
 

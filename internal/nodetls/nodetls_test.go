@@ -76,7 +76,7 @@ func trust(t *testing.T, file string, trusted ...*testca.Authority) {
 var tomorrow = time.Now().Add(20 * time.Hour)
 
 func node(t *testing.T, f nodetls.Files, log *logBuffer) *nodetls.Keeper {
-	k, err := nodetls.OpenNode(f, true, log.logger())
+	k, err := nodetls.OpenNode(f, []string{"127.0.0.1"}, log.logger())
 	require.NoError(t, err)
 	return k
 }
@@ -183,6 +183,19 @@ func TestTheCertificateMustNameTheHost(t *testing.T) {
 	require.ErrorContains(t, clientErr, "jm1.example")
 }
 
+func TestACertificateThatDoesNotNameItsHostIsWarnedOf(t *testing.T) {
+	ca := authority(t, "one")
+	var log logBuffer
+	f := files(t, ca, tomorrow, ca)
+	_, err := nodetls.OpenNode(f, []string{"localhost", "127.0.0.1"}, log.logger())
+	require.NoError(t, err)
+	require.Empty(t, log.String())
+	_, err = nodetls.OpenNode(f, []string{"localhost", "jm1.example"}, log.logger())
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(log.String(), "does not name a host"))
+	require.Contains(t, log.String(), "host=jm1.example")
+}
+
 func TestAUserIsNoNode(t *testing.T) {
 	ca, users := authority(t, "one"), authority(t, "users")
 	var log logBuffer
@@ -210,7 +223,7 @@ func TestAuthoritiesOfUsersMustNotLeadToNodes(t *testing.T) {
 	for _, users := range []*testca.Authority{ca, sub} {
 		f.UserCA = filepath.Join(t.TempDir(), "users.crt")
 		trust(t, f.UserCA, users)
-		_, err := nodetls.OpenNode(f, true, slog.New(slog.DiscardHandler))
+		_, err := nodetls.OpenNode(f, []string{"127.0.0.1"}, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, "its users would be nodes")
 	}
 }
@@ -320,7 +333,7 @@ func TestFilesThatAreNotSound(t *testing.T) {
 		"authority is a key": {nodetls.Files{Cert: good.Cert, Key: good.Key, CA: good.Key}, []string{"private key"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := nodetls.OpenNode(tc.files, true, slog.New(slog.DiscardHandler))
+			_, err := nodetls.OpenNode(tc.files, []string{"127.0.0.1"}, slog.New(slog.DiscardHandler))
 			for _, text := range tc.says {
 				require.ErrorContains(t, err, text)
 			}

@@ -5,8 +5,12 @@ package version
 // program understands, inclusive.
 const (
 	ProtocolMin = 1
-	ProtocolMax = 1
+	ProtocolMax = 2
 )
+
+// ProtocolEncrypt is the first version in which workers can encrypt their data connections. A worker that cannot is refused where it
+// should, as it would send records in clear.
+const ProtocolEncrypt = 2
 
 // Version is the release, set by the linker; "dev" in a plain build.
 var Version = "dev"

@@ -42,7 +42,7 @@ func keeper(t *testing.T, signed, trusted *testca.Authority, logger *slog.Logger
 	f.Cert, f.Key, err = pair.Write(dir, "node")
 	require.NoError(t, err)
 	require.NoError(t, testca.WriteFile(f.CA, trusted.PEM()))
-	k, err := nodetls.OpenNode(f, true, logger)
+	k, err := nodetls.OpenNode(f, []string{"127.0.0.1"}, logger)
 	require.NoError(t, err)
 	return k
 }

@@ -203,7 +203,7 @@ func TestRefusesThoseThatCannotWorkHere(t *testing.T) {
 		is     error
 		says   []string
 	}{
-		"protocol": {func(r *clusterv1.Register) { r.ProtocolMin, r.ProtocolMax, r.Version = 7, 9, "v9" }, grpcerr.ErrRefused, []string{"v9", "7 to 9", "1 to 1"}},
+		"protocol": {func(r *clusterv1.Register) { r.ProtocolMin, r.ProtocolMax, r.Version = 7, 9, "v9" }, grpcerr.ErrRefused, []string{"v9", "7 to 9", "1 to 2"}},
 		"cluster":  {func(r *clusterv1.Register) { r.ClusterId = "c2" }, grpcerr.ErrRefused, []string{"c2", "c1"}},
 		"platform": {func(r *clusterv1.Register) { r.Platform = "linux/arm64" }, grpcerr.ErrRefused, []string{"linux/arm64", "linux/amd64"}},
 		"no slots": {func(r *clusterv1.Register) { r.Slots = 0 }, grpcerr.ErrInvalid, []string{"slot"}},

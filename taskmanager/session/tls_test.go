@@ -91,7 +91,7 @@ func keeper(t *testing.T) *nodetls.Keeper {
 	require.NoError(t, testca.WriteFile(f.CA, ca.PEM()))
 	f.Cert, f.Key, err = pair.Write(dir, "node")
 	require.NoError(t, err)
-	k, err := nodetls.OpenNode(f, true, slog.New(slog.DiscardHandler))
+	k, err := nodetls.OpenNode(f, []string{"127.0.0.1"}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	return k
 }

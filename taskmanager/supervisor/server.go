@@ -118,6 +118,10 @@ func (w *worker) admit(h *workerv1.Hello) error {
 		w.fail(fatal(err), "")
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
+	if w.s.cfg.Encrypt && h.GetProtocolMax() < version.ProtocolEncrypt {
+		w.fail(fatal(errCannotEncrypt), "")
+		return status.Error(codes.FailedPrecondition, errCannotEncrypt.Error())
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.hello {
@@ -214,6 +218,8 @@ func storageStatus(err error) error {
 	}
 	return status.Error(code, err.Error())
 }
+
+var errCannotEncrypt = errors.New("the cluster has TLS, and the job binary is too old to encrypt what its workers exchange: build the job with a newer version of the SDK")
 
 func protocolMismatch(theirMin, theirMax uint32) error {
 	return fmt.Errorf("the job binary speaks protocol versions %d to %d, this TaskManager (weir %s) %d to %d: build the job with a matching version of the SDK",

@@ -289,7 +289,17 @@ func TestProtocolMismatchIsFatalAndNamesBothSides(t *testing.T) {
 	failed := await(t, f.reports, event((*workerv1.Event).GetTaskFailed))
 	require.Equal(t, workerv1.FailureClass_FAILURE_CLASS_FATAL, failed.GetClass())
 	require.Contains(t, failed.GetMessage(), "7 to 9")
-	require.Contains(t, failed.GetMessage(), "1 to 1")
+	require.Contains(t, failed.GetMessage(), "1 to 2")
+	await(t, f.reports, exited(1))
+}
+
+// Records must not travel in clear because a job binary knows no better.
+func TestABinaryThatCannotEncryptIsRefusedWhereItShould(t *testing.T) {
+	f := newFixture(t, func(c *supervisor.Config) { c.Encrypt = true })
+	f.start(1, "obeys")
+	failed := await(t, f.reports, event((*workerv1.Event).GetTaskFailed))
+	require.Equal(t, workerv1.FailureClass_FAILURE_CLASS_FATAL, failed.GetClass())
+	require.Contains(t, failed.GetMessage(), "too old to encrypt")
 	await(t, f.reports, exited(1))
 }
 
@@ -457,7 +467,7 @@ func TestPlan(t *testing.T) {
 		"not-a-job": {"stream.Main", "usage: something else"},
 		"crash":     {"exited with code 2", "no such column"},
 		"silent":    {"printed nothing and exited with code 3 without a plan", "stream.Main"},
-		"future":    {"7 to 9", "1 to 1"},
+		"future":    {"7 to 9", "1 to 2"},
 	} {
 		answer := f.plan(t, behaviour)
 		for _, w := range want {

@@ -649,7 +649,7 @@ func TestConfigShowsWhatWouldRun(t *testing.T) {
 func TestVersion(t *testing.T) {
 	code, out, _ := weir(t, nil, "version")
 	require.Zero(t, code)
-	require.Contains(t, out, "protocol 1 to 1")
+	require.Contains(t, out, "protocol 1 to 2")
 }
 
 func TestCompletionKnowsTheJobs(t *testing.T) {
