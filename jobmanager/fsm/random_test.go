@@ -63,7 +63,9 @@ func drawCommand(t *rapid.T, v fsm.View) *raftv1.Command {
 		func() *raftv1.Command { return savepoint(&raftv1.Savepoint{RequestId: request}) },
 		func() *raftv1.Command { return member(request, uint32(last)) },
 		func() *raftv1.Command { return forget(id) },
-		func() *raftv1.Command { return initCluster(rapid.SampledFrom([]string{"", "c", "d"}).Draw(t, "cluster")) },
+		func() *raftv1.Command {
+			return initCluster(rapid.SampledFrom([]string{"", "c", "d"}).Draw(t, "cluster"))
+		},
 		func() *raftv1.Command { return hollow(t, id) },
 	}
 	sensible := func() *raftv1.Command { return sensible(t, id, r) }

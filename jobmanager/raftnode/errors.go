@@ -20,6 +20,8 @@ var (
 	ErrQuorum = errors.New("the cluster would lose its majority")
 	// ErrNoSuccessor: no other voter answers.
 	ErrNoSuccessor = errors.New("no other member can take over")
+	// errWiped: it is known to the cluster, and its directory is empty.
+	errWiped = errors.New("has no data although it is a member: the leader lets it in, and it votes once it has caught up")
 	// errStarting: the configuration is not known yet.
 	errStarting = errors.New("raft is starting")
 	// errSilent: this member must not talk to the others now.

@@ -93,10 +93,9 @@ func (n *Node) newCluster(ctx context.Context) error {
 		switch {
 		case !a.HasState || a.Fresh:
 		case slices.Contains(a.Members, n.cfg.ID):
-			return fmt.Errorf("member %s has state and this one, which belongs to the cluster, has none: a leader will give it back its vote "+
-				"once it has caught up", m.ID)
+			return errWiped
 		default:
-			return fmt.Errorf("member %s has state; this one waits to be added: weir members add %s %s", m.ID, n.cfg.ID, n.Address())
+			return fmt.Errorf("has no data, unlike %s; add it with: weir members add %s %s", m.ID, n.cfg.ID, n.Address())
 		}
 	}
 	return nil

@@ -75,6 +75,7 @@ func (n *Node) watchHangs() {
 func (n *Node) giveUp(err error) {
 	n.setTrouble("fatal", err.Error())
 	n.stream.silence()
+	_ = n.stream.Close()
 	select {
 	case n.fatal <- err:
 	default: // reported already

@@ -174,7 +174,7 @@ func TestDataDirectoryInUse(t *testing.T) {
 		r := c.Weir(args...)
 		require.NotZero(t, r.Code, "%v", args)
 		require.Contains(t, r.Stderr, "in use", "%v", args)
-		require.Less(t, time.Since(begin), 8*time.Second)
+		require.Less(t, time.Since(begin), 5*time.Second)
 	}
 }
 
