@@ -16,13 +16,12 @@ import (
 	"github.com/weir-stream/weir/jobmanager/raftnode"
 )
 
-// rounds is how often the tests of whole clusters are repeated.
-func rounds() int {
-	if os.Getenv("WEIR_ROUNDS") != "" {
-		n, _ := strconv.Atoi(os.Getenv("WEIR_ROUNDS"))
+// rounds is how often a test of a whole cluster is repeated: WEIR_ROUNDS, or what it takes by default.
+func rounds(usual int) int {
+	if n, err := strconv.Atoi(os.Getenv("WEIR_ROUNDS")); err == nil {
 		return n
 	}
-	return 20
+	return usual
 }
 
 func openAll(t *testing.T, cfgs []raftnode.Config) []*testNode {
@@ -113,7 +112,7 @@ func (w *oneLeaderPerTerm) add(n *testNode) {
 }
 
 func TestFirstStartAtTheSameMomentMakesOneCluster(t *testing.T) {
-	for range rounds() {
+	for range rounds(20) {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
 			w := watchLeaders(t)
@@ -123,15 +122,15 @@ func TestFirstStartAtTheSameMomentMakesOneCluster(t *testing.T) {
 			}
 			propose(t, 5, nodes...)
 			everywhere(t, 5, nodes...)
-			requireVoters(t, 3, nodes...)
+			requireVoters(t, nodes...)
 		})
 	}
 }
 
-func requireVoters(t *testing.T, want int, nodes ...*testNode) {
+func requireVoters(t *testing.T, nodes ...*testNode) {
 	t.Helper()
 	for _, n := range nodes {
-		eventually(t, fmt.Sprintf("%s knows %d voters", n.cfg.ID, want), func() bool {
+		eventually(t, n.cfg.ID+" knows three voters", func() bool {
 			servers, err := n.Servers()
 			require.NoError(t, err)
 			voters := 0
@@ -140,13 +139,13 @@ func requireVoters(t *testing.T, want int, nodes ...*testNode) {
 					voters++
 				}
 			}
-			return voters == want && len(servers) == want
+			return voters == 3 && len(servers) == 3
 		})
 	}
 }
 
 func TestStateSurvivesStopsWipesAndLosses(t *testing.T) {
-	for range rounds() {
+	for range rounds(8) {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
 			w := watchLeaders(t)
@@ -160,14 +159,14 @@ func TestStateSurvivesStopsWipesAndLosses(t *testing.T) {
 			nodes := watched(openAll(t, cfgs)...)
 			propose(t, 1, nodes...)
 			everywhere(t, 1, nodes...)
-			requireVoters(t, 3, nodes...)
+			requireVoters(t, nodes...)
 			closeAll(t, nodes)
 
 			// All stopped and started.
 			nodes = watched(openAll(t, cfgs)...)
 			propose(t, 10, nodes...)
 			everywhere(t, 11, nodes...)
-			requireVoters(t, 3, nodes...)
+			requireVoters(t, nodes...)
 
 			// One wiped while the others run: it comes back by itself, with its vote.
 			nodes[2].close(t)
@@ -175,7 +174,7 @@ func TestStateSurvivesStopsWipesAndLosses(t *testing.T) {
 			nodes[2] = watched(open(t, cfgs[2]))[0]
 			propose(t, 100, nodes...)
 			everywhere(t, 111, nodes...)
-			requireVoters(t, 3, nodes...)
+			requireVoters(t, nodes...)
 
 			// Two wiped, and started before the third: nobody leads.
 			closeAll(t, nodes)
@@ -204,7 +203,7 @@ func TestStateSurvivesStopsWipesAndLosses(t *testing.T) {
 				require.NoError(t, survivor.Add(t.Context(), n.cfg.ID, n.cfg.Listen))
 			}
 			nodes = append(wiped, survivor)
-			requireVoters(t, 3, nodes...)
+			requireVoters(t, nodes...)
 			everywhere(t, 111, nodes...)
 			propose(t, 1000, nodes...)
 			everywhere(t, 1111, nodes...)
@@ -282,7 +281,7 @@ func indexOf(nodes []*testNode, n *testNode) int {
 }
 
 func TestLeaderThatIsCutOffAcceptsNothing(t *testing.T) {
-	for range rounds() {
+	for range rounds(20) {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
 			w := watchLeaders(t)
@@ -293,7 +292,7 @@ func TestLeaderThatIsCutOffAcceptsNothing(t *testing.T) {
 			}
 			propose(t, 1, nodes...)
 			everywhere(t, 1, nodes...)
-			requireVoters(t, 3, nodes...)
+			requireVoters(t, nodes...)
 			old := leaderOf(t, nodes...)
 			i := indexOf(nodes, old)
 			net.isolate(i, true)

@@ -21,9 +21,9 @@ func TestNextLeaderIsThereSoon(t *testing.T) {
 	}
 	nodes := openAll(t, cfgs)
 	propose(t, 1, nodes...)
-	requireVoters(t, 3, nodes...)
+	requireVoters(t, nodes...)
 	var took []time.Duration
-	for range max(7, rounds()/2) {
+	for range rounds(7) {
 		leader := leaderOf(t, nodes...)
 		i := indexOf(nodes, leader)
 		rest := without(nodes, leader)

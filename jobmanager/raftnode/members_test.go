@@ -18,7 +18,7 @@ func threeMembers(t *testing.T) []*testNode {
 	t.Helper()
 	nodes := openAll(t, configs(t))
 	propose(t, 1, nodes...)
-	requireVoters(t, 3, nodes...)
+	requireVoters(t, nodes...)
 	return nodes
 }
 
@@ -51,7 +51,7 @@ func TestRemovedMemberIsToldAndStaysQuiet(t *testing.T) {
 
 	// One that was down when it was removed learns it when it comes back.
 	require.NoError(t, leader.Add(t.Context(), removed.cfg.ID, removed.cfg.Listen))
-	requireVoters(t, 3, nodes...)
+	requireVoters(t, nodes...)
 	eventually(t, "it is a member again", func() bool { return removed.Trouble() == "" })
 	removed.close(t)
 	require.NoError(t, leader.Remove(t.Context(), removed.cfg.ID))
@@ -108,7 +108,7 @@ func TestMemberThatWasCutOffDisturbsNobody(t *testing.T) {
 	cfgs, net := proxied(t)
 	nodes := openAll(t, cfgs)
 	propose(t, 1, nodes...)
-	requireVoters(t, 3, nodes...)
+	requireVoters(t, nodes...)
 	leader := leaderOf(t, nodes...)
 	cut := without(nodes, leader)[0]
 	term := leader.Term()
@@ -169,7 +169,7 @@ func TestLateMemberCatchesUpBySnapshotUnderLoadAndCanLead(t *testing.T) {
 	}
 	nodes := openAll(t, cfgs)
 	propose(t, 1, nodes...)
-	requireVoters(t, 3, nodes...)
+	requireVoters(t, nodes...)
 	leader := leaderOf(t, nodes...)
 	late := without(nodes, leader)[0]
 	late.close(t)

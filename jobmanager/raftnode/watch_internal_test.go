@@ -137,7 +137,10 @@ func TestWritesWaitForSpace(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- write() }()
 		require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(said) > 0 }, 10*time.Second, time.Millisecond)
-		require.Contains(t, said[0], "no space left in "+d.dir)
+		mu.Lock()
+		first := said[0]
+		mu.Unlock()
+		require.Contains(t, first, "no space left in "+d.dir)
 		store.set(nil, nil)
 		require.NoError(t, <-done)
 		require.False(t, d.isFull())
@@ -147,9 +150,11 @@ func TestWritesWaitForSpace(t *testing.T) {
 		said = nil
 	}
 	heals(func() error { return d.SetUint64([]byte("term"), 7) })
+	mu.Lock()
 	require.Equal(t, []string{"silent", "speaks"}, silent[:2])
 	require.Equal(t, "speaks", silent[len(silent)-1])
 	silent = nil
+	mu.Unlock()
 	heals(func() error { return d.StoreLogs([]*raft.Log{{Index: 1}}) })
 	require.Empty(t, silent, "a follower goes on to hear its leader")
 
