@@ -25,7 +25,7 @@ func (s *Services) GetInfo(context.Context, *clusterv1.GetInfoRequest) (*cluster
 
 // ListMembers implements clusterv1.MembershipServiceServer.
 func (s *Services) ListMembers(ctx context.Context, _ *clusterv1.ListMembersRequest) (*clusterv1.ListMembersResponse, error) {
-	l, err := s.cluster.Leader()
+	l, err := s.leader(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (s *Services) ListMembers(ctx context.Context, _ *clusterv1.ListMembersRequ
 // AddMember implements clusterv1.MembershipServiceServer. The member is added without a vote, which the leader gives it when it has
 // caught up, so that one that is not what it should be does not count for the majority.
 func (s *Services) AddMember(ctx context.Context, req *clusterv1.AddMemberRequest) (*clusterv1.AddMemberResponse, error) {
-	l, err := s.cluster.Leader()
+	l, err := s.leader(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (s *Services) changeMember(ctx context.Context, present raftnode.Server, ad
 
 // RemoveMember implements clusterv1.MembershipServiceServer. The leader hands over before it is removed: the new one is asked again.
 func (s *Services) RemoveMember(ctx context.Context, req *clusterv1.RemoveMemberRequest) (*clusterv1.RemoveMemberResponse, error) {
-	l, err := s.cluster.Leader()
+	l, err := s.leader(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -162,7 +162,8 @@ func (f *clientFlags) changeMembers(ctx context.Context, what string, fn func(co
 	err := f.membership(ctx, (*client.Client).Do, fn)
 	var unknown *client.UnknownOutcomeError
 	if errors.As(err, &unknown) {
-		return fmt.Errorf("%s: %w\n'weir members' tells; the same command may be repeated", what, err)
+		return fmt.Errorf("%s: %w\nTo find out, look:\n  %s\nor repeat it, which changes nothing where it is done:\n  %s",
+			what, err, f.app.line(append([]string{"weir", "members"}, f.app.cluster()...)), f.app.line(append([]string{"weir"}, f.app.args...)))
 	}
 	return err
 }
