@@ -251,7 +251,9 @@ func (s *secured) searchForSecrets(t *testing.T, id string) {
 		{"show", id, "-o", "json"},
 		{"checkpoints", id},
 		{"checkpoints", id, "-o", "json"},
-		{"logs", id}, {"explain", id}, {"explain", id, "-o", "json"},
+		{"logs", id},
+		{"explain", id},
+		{"explain", id, "-o", "json"},
 		{"members"},
 		{"config", "taskmanager", "--config", filepath.Join(s.Dir, "tm1.yaml")},
 	} {
