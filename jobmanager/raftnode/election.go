@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -25,13 +26,13 @@ func (n *Node) hastenElections() {
 		}
 		done = contact
 		// The library looks at once when its timeout becomes shorter.
-		rc := n.raft.ReloadableConfig()
-		rc.HeartbeatTimeout = n.cfg.Heartbeat + time.Microsecond
-		if n.raft.ReloadConfig(rc) != nil {
-			return
+		usual := n.raft.ReloadableConfig()
+		longer := usual
+		longer.HeartbeatTimeout += time.Microsecond
+		longer.ElectionTimeout += time.Microsecond // which must not be shorter
+		if err := errors.Join(n.raft.ReloadConfig(longer), n.raft.ReloadConfig(usual)); err != nil {
+			n.logger.Warn("election not hastened", "error", err)
 		}
-		rc.HeartbeatTimeout = n.cfg.Heartbeat
-		_ = n.raft.ReloadConfig(rc)
 	})
 }
 
