@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -66,10 +67,10 @@ func comesBack(t *testing.T, c *harness.Cluster, run *harness.OrderRun, id strin
 	tm, worker := busyTaskManager(t, c)
 	before := c.Job(id)
 	at := time.Now()
-	freeze(t, tm.PID())
 	if z.worker {
-		freeze(t, worker)
+		freezeWithinTransactions(t, c, id, worker)
 	}
+	freeze(t, tm.PID())
 	harness.Eventually(t, 20*time.Second, "the tasks to run elsewhere", func() error {
 		job := c.Job(id)
 		if job.State != "JOB_STATE_RUNNING" || job.Attempt == before.Attempt {
@@ -108,6 +109,30 @@ func comesBack(t *testing.T, c *harness.Cluster, run *harness.OrderRun, id strin
 	c.WaitWhole(20 * time.Second)
 	c.WaitState(id, "RUNNING", 20*time.Second)
 	run.AwaitOutput(time.Now(), 20*time.Second)
+}
+
+// freezeWithinTransactions freezes a worker while each of the job's two sinks has a transaction open: until it is fenced, the worker's
+// holds back everything that is committed later.
+func freezeWithinTransactions(t *testing.T, c *harness.Cluster, job string, worker int) {
+	t.Helper()
+	freeze(t, worker)
+	harness.Eventually(t, 20*time.Second, "two open transactions", func() error {
+		ids, err := c.Broker.TransactionalIDs(t.Context(), "")
+		require.NoError(t, err)
+		ongoing := 0
+		for id, state := range ids {
+			if strings.Contains(id, job) && state == "Ongoing" {
+				ongoing++
+			}
+		}
+		if ongoing < 2 {
+			thaw(t, worker)
+			time.Sleep(37 * time.Millisecond)
+			require.NoError(t, syscall.Kill(worker, syscall.SIGSTOP))
+			return fmt.Errorf("%d are open", ongoing)
+		}
+		return nil
+	})
 }
 
 // A worker that stands still takes the whole job with it, since its output is missing in every checkpoint: its TaskManager kills it.
