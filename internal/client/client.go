@@ -36,6 +36,9 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// Pause is the time between rounds over the JobManagers. Default: 200 ms.
 	Pause time.Duration
+	// Probe is how often a JobManager that is at a request is asked whether it is there; one that has not said so for twice as long is
+	// left. Default: 2 s.
+	Probe time.Duration
 	// TLS secures the connections; nil for none.
 	TLS *nodetls.Keeper
 	// Token proves who the user is; empty for none. Without TLS it is sent to this machine only, unless Insecure is set.
@@ -92,6 +95,9 @@ func New(cfg Config) *Client {
 	if cfg.Pause == 0 {
 		cfg.Pause = 200 * time.Millisecond
 	}
+	if cfg.Probe == 0 {
+		cfg.Probe = 2 * time.Second
+	}
 	return &Client{cfg: cfg, conns: map[string]*connection{}}
 }
 
@@ -139,7 +145,7 @@ func (c *Client) request(ctx context.Context, fn func(ctx context.Context, conn 
 					break
 				}
 				begun := time.Now()
-				err = grpcerr.Decode(fn(ctx, conn))
+				err = grpcerr.Decode(c.watched(ctx, conn, fn))
 				deadline = deadline.Add(time.Since(begun)) // patience is for looking, not for what a request takes
 				said[address] = err
 				var follow *grpcerr.NotLeaderError

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/internal/client"
 	"github.com/weir-stream/weir/internal/grpcerr"
@@ -26,6 +27,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // jobManager is a fake JobManager whose answer to each call is decided by answer.
 type jobManager struct {
 	jobv1.UnimplementedJobServiceServer
+	clusterv1.UnimplementedMembershipServiceServer
+	frozen  chan struct{} // while it is not closed no question whether it is there is answered; nil for always
 	address string
 	calls   atomic.Int32
 
@@ -70,12 +73,23 @@ func (j *jobManager) UploadArtifact(st grpc.ClientStreamingServer[jobv1.UploadAr
 	return st.SendAndClose(&jobv1.UploadArtifactResponse{})
 }
 
+func (j *jobManager) GetInfo(ctx context.Context, _ *clusterv1.GetInfoRequest) (*clusterv1.GetInfoResponse, error) {
+	if j.frozen != nil {
+		select {
+		case <-j.frozen:
+		case <-ctx.Done():
+		}
+	}
+	return &clusterv1.GetInfoResponse{}, nil
+}
+
 func serve(t *testing.T, answer func(call int) error) *jobManager {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	j := &jobManager{address: l.Addr().String(), answer: answer}
 	server := grpc.NewServer()
 	jobv1.RegisterJobServiceServer(server, j)
+	clusterv1.RegisterMembershipServiceServer(server, j)
 	var served sync.WaitGroup
 	served.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() {
@@ -259,4 +273,26 @@ func TestUpload(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789"), 200_000)
 	require.NoError(t, newClient(t, j.address).Upload(t.Context(), bytes.NewReader(content), "hash", int64(len(content))))
 	require.True(t, bytes.Equal(content, j.uploaded), "whole, from its beginning, after the first try failed")
+}
+
+func TestALeaderThatFreezesInARequestIsLeft(t *testing.T) {
+	next := serve(t, nil)
+	thaw := make(chan struct{})
+	frozen := serve(t, func(int) error { <-thaw; return nil })
+	frozen.frozen = thaw
+	c := client.New(client.Config{Addresses: []string{frozen.address, next.address}, Patience: time.Second, Probe: 20 * time.Millisecond})
+	defer c.Close()
+	got, err := submit(t.Context(), c)
+	close(thaw)
+	require.NoError(t, err)
+	require.Equal(t, next.address, got)
+}
+
+func TestALeaderThatTakesItsTimeIsNotLeft(t *testing.T) {
+	slow := serve(t, func(int) error { time.Sleep(200 * time.Millisecond); return nil })
+	c := client.New(client.Config{Addresses: []string{slow.address}, Patience: time.Second, Probe: 20 * time.Millisecond})
+	defer c.Close()
+	_, err := submit(t.Context(), c)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, slow.calls.Load(), "asked once")
 }

@@ -41,6 +41,7 @@ type cluster struct {
 	jobv1.UnimplementedJobServiceServer
 	clusterv1.UnimplementedMembershipServiceServer
 	address string
+	server  *grpc.Server
 
 	mu       sync.Mutex
 	jobs     []*jobv1.Job // what GetJob answers, one after the other, the last one for ever
@@ -58,6 +59,7 @@ func newCluster(t *testing.T, jobs ...*jobv1.Job) *cluster {
 	server := grpc.NewServer(grpc.UnaryInterceptor(grpcerr.UnaryServerInterceptor), grpc.StreamInterceptor(grpcerr.StreamServerInterceptor))
 	jobv1.RegisterJobServiceServer(server, c)
 	clusterv1.RegisterMembershipServiceServer(server, c)
+	c.server = server
 	var served sync.WaitGroup
 	served.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() {

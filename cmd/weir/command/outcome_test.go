@@ -129,3 +129,34 @@ func TestTheCommandThatRepeatsARequestIsNamed(t *testing.T) {
 	require.Contains(t, messages, "  weir list --all --jobmanager "+c.address+"\n")
 	require.Contains(t, messages, "  weir submit --jobmanager "+c.address+" "+job+" --name 'it'\\''s' --request-id "+id+" -- --topic 'a b'\n")
 }
+
+// TestChangesGoOnWithTheNextLeader lets the leader die while it is at each kind of change: the next one gets the same request.
+func TestChangesGoOnWithTheNextLeader(t *testing.T) {
+	job := jobBinary(t)
+	for _, test := range []struct {
+		args    []string
+		hang    func(*cluster, func())
+		request func(*testing.T, *cluster) string
+	}{
+		{[]string{"submit", job, "--detach"}, hangAt[*jobv1.SubmitJobRequest], idOf[*jobv1.SubmitJobRequest]},
+		{[]string{"stop", "totals"}, hangAt[*jobv1.StopJobRequest], idOf[*jobv1.StopJobRequest]},
+		{[]string{"cancel", "totals"}, hangAt[*jobv1.CancelJobRequest], idOf[*jobv1.CancelJobRequest]},
+		{[]string{"savepoint", "totals"}, hangAt[*jobv1.CreateSavepointRequest], idOf[*jobv1.CreateSavepointRequest]},
+	} {
+		t.Run(test.args[0], func(t *testing.T) {
+			dying, next := newCluster(t, runningJob()), newCluster(t, endedJob(jobv1.JobState_JOB_STATE_STOPPED))
+			test.hang(dying, func() { go dying.server.Stop() })
+			code, _, messages := weirIn(t.Context(), []string{"WEIR_JOBMANAGER=" + dying.address + "," + next.address}, test.args...)
+			require.Zero(t, code, messages)
+			require.NotEmpty(t, test.request(t, dying))
+			require.Equal(t, test.request(t, dying), test.request(t, next), "one request id for both")
+		})
+	}
+}
+
+func idOf[T interface {
+	proto.Message
+	GetRequestId() string
+}](t *testing.T, c *cluster) string {
+	return find[T](t, c).GetRequestId()
+}
