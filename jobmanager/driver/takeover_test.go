@@ -57,12 +57,12 @@ func TestAnEndedJobLetsGoOfWhatNobodyExports(t *testing.T) {
 	})
 }
 
-// completion is a completed checkpoint of a former leader's attempt 1.
-func completion(t *testing.T, id uint64) []*raftv1.Command {
+// completion is checkpoint 3 of a former leader's attempt 1.
+func completion(t *testing.T) []*raftv1.Command {
 	return append(formerAttempt(1, theTM.Incarnation),
 		&raftv1.Command{Command: &raftv1.Command_ReserveCheckpointIds{ReserveCheckpointIds: &raftv1.ReserveCheckpointIDs{JobId: jobID, Limit: 10}}},
 		&raftv1.Command{Command: &raftv1.Command_CompleteCheckpoint{CompleteCheckpoint: &raftv1.CompleteCheckpoint{
-			JobId: jobID, Checkpoint: &raftv1.CompletedCheckpoint{Id: id, Attempt: 1, Committables: 1, Metadata: &snapshotv1.Segment{Name: t.Name()}},
+			JobId: jobID, Checkpoint: &raftv1.CompletedCheckpoint{Id: 3, Attempt: 1, Committables: 1, Metadata: &snapshotv1.Segment{Name: t.Name()}},
 		}}},
 	)
 }
@@ -91,7 +91,7 @@ func (f *fixture) requireNoRestart() {
 }
 
 func TestANewLeaderGoesOnWithWhatRuns(t *testing.T) {
-	f := newFixture(t, completion(t, 3)...)
+	f := newFixture(t, completion(t)...)
 	require.Empty(t, f.manager.Stale(back(true)), "the attempt is wanted")
 	require.Len(t, f.manager.Stale([]*clusterv1.RunningAttempt{{JobId: jobID, Attempt: 2}, {JobId: "other", Attempt: 1}}), 2)
 	free, _ := f.manager.Slots()
@@ -147,7 +147,7 @@ func TestATaskThatIsGoneAfterALeaderChangeRestartsItsJob(t *testing.T) {
 		"the session breaks and it dies": {func(f *fixture) { f.manager.Interrupted(theTM); f.manager.Resumed(theTM, nil) }, "worker process on h1 (tm1) ended while its TaskManager was out of sight"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, completion(t, 3)...)
+			f := newFixture(t, completion(t)...)
 			test.come(f)
 			f.eventually("the next attempt begins", func() bool {
 				if f.sessions.has("kill 1") {
@@ -168,7 +168,7 @@ func (f *fixture) dies(attempt uint64, why string) {
 }
 
 func TestAJobThatEndsIsNotTakenOver(t *testing.T) {
-	f := newFixture(t, append(completion(t, 3), &raftv1.Command{Command: &raftv1.Command_EndJob{
+	f := newFixture(t, append(completion(t), &raftv1.Command{Command: &raftv1.Command_EndJob{
 		EndJob: &raftv1.EndJob{JobId: jobID, Target: jobv1.JobState_JOB_STATE_CANCELED},
 	}})...)
 	require.Len(t, f.manager.Stale(back(true)), 1)
@@ -181,7 +181,7 @@ func TestAJobThatEndsIsNotTakenOver(t *testing.T) {
 }
 
 func TestAStopGoesOnAfterALeaderChange(t *testing.T) {
-	f := newFixture(t, append(completion(t, 3), &raftv1.Command{Command: &raftv1.Command_RequestStop{
+	f := newFixture(t, append(completion(t), &raftv1.Command{Command: &raftv1.Command_RequestStop{
 		RequestStop: &raftv1.RequestStop{JobId: jobID, RequestId: "stop"},
 	}})...)
 	f.manager.Joined(theTM, back(true))
@@ -203,7 +203,7 @@ func TestAStopGoesOnAfterALeaderChange(t *testing.T) {
 }
 
 func TestTheEndOfTheInputIsKnownAfterALeaderChange(t *testing.T) {
-	f := newFixture(t, completion(t, 3)...)
+	f := newFixture(t, completion(t)...)
 	ended := back(true)
 	ended[0].InputEnded = true
 	f.manager.Joined(theTM, ended)
