@@ -156,7 +156,9 @@ func TestWritesWaitForSpace(t *testing.T) {
 	silent = nil
 	mu.Unlock()
 	heals(func() error { return d.StoreLogs([]*raft.Log{{Index: 1}}) })
+	mu.Lock()
 	require.Empty(t, silent, "a follower goes on to hear its leader")
+	mu.Unlock()
 
 	// A leader must not wait.
 	store.set(full, nil)
@@ -166,14 +168,15 @@ func TestWritesWaitForSpace(t *testing.T) {
 	require.ErrorIs(t, d.StoreLogs([]*raft.Log{{Index: 2}}), syscall.ENOSPC)
 	store.set(nil, nil)
 	require.NoError(t, d.StoreLogs([]*raft.Log{{Index: 2}}))
-	require.NoError(t, gaveUp)
+	surrender := func() error { mu.Lock(); defer mu.Unlock(); return gaveUp }
+	require.NoError(t, surrender())
 
 	// What else goes wrong is the end.
 	broken := errors.New("input/output error")
 	store.set(broken, nil)
 	require.ErrorIs(t, d.StoreLogs([]*raft.Log{{Index: 3}}), broken)
-	require.ErrorIs(t, gaveUp, ErrDisk)
-	require.ErrorIs(t, gaveUp, broken)
+	require.ErrorIs(t, surrender(), ErrDisk)
+	require.ErrorIs(t, surrender(), broken)
 
 	// A vote that can never be stored ends its goroutine with the node, and tells nobody that it succeeded.
 	store.set(broken, nil)
