@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ func TestLeaderDiesHalfWay(t *testing.T) {
 	for _, p := range []faultpoint.Point{faultpoint.EndLogged, faultpoint.ResultDue} {
 		t.Run("through a cancel, at "+string(p), func(t *testing.T) { diesInCancel(t, c.For(t), p) })
 	}
+	t.Run("through a savepoint that nobody asks for again", func(t *testing.T) { diesInSavepoint(t, c.For(t)) })
 	t.Run("through a stop, at "+string(faultpoint.CompletionLogged), func(t *testing.T) { diesInLastCheckpoint(t, c.For(t)) })
 	for _, p := range []faultpoint.Point{faultpoint.ExportDue, faultpoint.SavepointRecorded} {
 		t.Run("through a stop with savepoint, at "+string(p), func(t *testing.T) { diesInStop(t, c.For(t), p) })
@@ -236,6 +238,31 @@ func diesInStop(t *testing.T, c *harness.Cluster, point faultpoint.Point) {
 		require.Equal(t, uint64(20), n, "records of key %s", key)
 	}
 	c.MustWeir("cancel", next)
+	requireNothingLeft(t, c, out)
+}
+
+// Some sources have sent the barrier of a savepoint, and tasks that got it hold back what follows it. The client has died with the
+// leader and the job takes no checkpoints of its own, so only the next leader's abort sets the records free.
+func diesInSavepoint(t *testing.T, c *harness.Cluster) {
+	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
+	id := c.Submit([]string{"-p", "4", "--name", in}, "--shape", "keyed", "--checkpoints=false", "--in", in, "--out", out)
+	c.Produce(harness.Numbered(in, partitions, 1, 100)...)
+	c.AwaitCommitted(out, 100, 20*time.Second)
+	workers := c.WorkersByTaskManager()
+	require.Len(t, workers, 2, "TaskManagers with tasks")
+	client := exec.Command(c.Binaries.Weir, "savepoint", id, "--dir", "file://"+t.TempDir())
+	client.Env = append(os.Environ(), "WEIR_JOBMANAGER="+c.Addresses())
+	leader := leaderAt(t, c, faultpoint.TriggerSent, 1, func() { require.NoError(t, client.Start()) })
+	require.NoError(t, client.Process.Kill())
+	_ = client.Wait() // killed
+	c.Produce(harness.Numbered(in, partitions, 101, 1100)...)
+	time.Sleep(time.Second)
+	require.Less(t, len(c.Committed(out)), 1100, "nothing is held back, so nothing can be set free")
+	replace(t, c, leader, faultpoint.TriggerSent)
+	harness.RequireNumbers(t, c.AwaitCommitted(out, 1100, 20*time.Second), 1, 1100)
+	require.Equal(t, workers, c.WorkersByTaskManager(), "worker processes")
+	require.Equal(t, "0", orZero(c.Job(id).Restarts))
+	c.MustWeir("cancel", id)
 	requireNothingLeft(t, c, out)
 }
 

@@ -64,6 +64,7 @@ func parse() (options, error) {
 	f.DurationVar(&o.delay, "delay", 0, "of shape slow, for each record with key slow")
 	f.DurationVar(&o.idle, "idle", -1, "idle timeout of shape windows; 0 for never, -1ns for the default")
 	f.IntVar(&o.maxRestart, "max-restarts", -1, "-1 takes the default")
+	f.BoolVar(&o.checkpoints.Enabled, "checkpoints", true, "take checkpoints; without, sinks give no guarantee")
 	f.DurationVar(&o.checkpoints.Interval, "interval", o.checkpoints.Interval, "checkpoint interval")
 	f.DurationVar(&o.checkpoints.Timeout, "checkpoint-timeout", o.checkpoints.Timeout, "checkpoint timeout")
 	f.IntVar(&o.checkpoints.ToleratedFailures, "tolerated-failures", o.checkpoints.ToleratedFailures, "tolerated checkpoint failures")
