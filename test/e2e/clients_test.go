@@ -99,7 +99,7 @@ func TestChangesWhileLeadersDie(t *testing.T) {
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 2, Slots: 4})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
 	c.Produce(harness.Numbered(in, 1, 1, 10)...)
-	until := time.Now().Add(25 * time.Second)
+	until := time.Now().Add(18 * time.Second)
 	var users []*user
 	var living sync.WaitGroup
 	for _, name := range []string{"ann", "bob"} {

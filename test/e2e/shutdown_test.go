@@ -21,8 +21,8 @@ import (
 // exitWithin is how long any node may take to stop, whatever the brokers do.
 const exitWithin = 30 * time.Second
 
-// terminate sends SIGTERM, waits for the end, and returns how long it took.
-func terminate(t *testing.T, p *localcluster.Process) (took time.Duration, err error) {
+// terminate sends SIGTERM and waits for the end.
+func terminate(t *testing.T, p *localcluster.Process) (err error) {
 	t.Helper()
 	begin := time.Now()
 	require.NoError(t, p.Signal(syscall.SIGTERM))
@@ -34,12 +34,11 @@ func terminate(t *testing.T, p *localcluster.Process) (took time.Duration, err e
 		require.NoError(t, p.Kill())
 		t.Fatalf("%s did not stop within %s; its last output:\n%s", p.ID, exitWithin, p.LogTail(20))
 	}
-	took = time.Since(begin)
-	t.Logf("%s stopped in %s: %v", p.ID, took.Round(time.Millisecond), err)
+	t.Logf("%s stopped in %s: %v", p.ID, time.Since(begin).Round(time.Millisecond), err)
 	for _, word := range []string{"panic:", "fatal error:", "SIGSEGV"} {
 		require.NotContains(t, p.LogTail(200), word)
 	}
-	return took, err
+	return err
 }
 
 // busy returns a TaskManager that runs a worker.
@@ -61,7 +60,7 @@ func TestTaskManagerThatStopsUnderLoadHandsOver(t *testing.T) {
 	}
 	gone := busy(t, c)
 	stopped := time.Now()
-	_, err := terminate(t, gone)
+	err := terminate(t, gone)
 	require.NoError(t, err, "exit code 0")
 	run.AwaitOutput(stopped.Add(time.Second), 10*time.Second)
 	v := c.WaitState(id, "RUNNING", 10*time.Second)
@@ -124,7 +123,7 @@ func TestTaskManagerStopsAlthoughTheBrokerIsAway(t *testing.T) {
 			require.NoError(t, broker.Pause())
 			explained(t, c, id, "external", 30*time.Second, "Kafka")
 			tm := busy(t, c)
-			_, err := terminate(t, tm)
+			err := terminate(t, tm)
 			require.NoError(t, err)
 			if test.open {
 				require.Contains(t, tm.LogTail(30), "given_up", "the log says what was given up")
@@ -175,7 +174,8 @@ func reaped(pid int) bool {
 // TestRollingRestart stops and starts every node, one after the other, under load.
 func TestRollingRestart(t *testing.T) {
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 3, Slots: 1})
-	run := c.StartOrders(120_000, 4000)
+	n := rounds(t, "1")
+	run := c.StartOrders(uint64(n)*120_000, 2500)
 	id := c.Submit([]string{"-p", "2"}, run.Args("--interval", "500ms")...)
 	run.AwaitOutput(time.Now(), 30*time.Second)
 	ready := func() {
@@ -183,25 +183,27 @@ func TestRollingRestart(t *testing.T) {
 		defer cancel()
 		require.NoError(t, c.WaitReady(ctx))
 	}
-	leader, err := c.Leader(t.Context())
-	require.NoError(t, err)
-	before := c.WaitState(id, "RUNNING", 20*time.Second)
-	for _, p := range append([]*localcluster.Process{leader}, c.JobManagers()...) { // the leading one twice
-		begin := time.Now()
-		_, err := terminate(t, p)
+	for range n {
+		leader, err := c.Leader(t.Context())
 		require.NoError(t, err)
-		run.AwaitOutput(begin, 15*time.Second)
-		require.NoError(t, p.Start())
-		ready()
-	}
-	require.Equal(t, before.Attempt, c.WaitState(id, "RUNNING", 20*time.Second).Attempt, "no task was restarted for a JobManager")
-	for _, p := range c.TaskManagers() {
-		begin := time.Now()
-		_, err := terminate(t, p)
-		require.NoError(t, err)
-		run.AwaitOutput(begin.Add(time.Second), 15*time.Second)
-		require.NoError(t, p.Start())
-		ready()
+		before := c.WaitState(id, "RUNNING", 20*time.Second)
+		for _, p := range append([]*localcluster.Process{leader}, c.JobManagers()...) { // the leading one twice
+			begin := time.Now()
+			err := terminate(t, p)
+			require.NoError(t, err)
+			run.AwaitOutput(begin, 15*time.Second)
+			require.NoError(t, p.Start())
+			ready()
+		}
+		require.Equal(t, before.Attempt, c.WaitState(id, "RUNNING", 20*time.Second).Attempt, "no task was restarted for a JobManager")
+		for _, p := range c.TaskManagers() {
+			begin := time.Now()
+			err := terminate(t, p)
+			require.NoError(t, err)
+			run.AwaitOutput(begin.Add(time.Second), 15*time.Second)
+			require.NoError(t, p.Start())
+			ready()
+		}
 	}
 	run.RequireExactlyOnce(2 * time.Minute)
 	c.MustWeir("cancel", id)

@@ -71,9 +71,9 @@ func (f *feed) end() int {
 	return f.last
 }
 
-// stopRounds is how many rounds the test below makes.
-func stopRounds(t *testing.T) int {
-	n, err := strconv.Atoi(cmp.Or(os.Getenv("WEIR_STOP_ROUNDS"), "3"))
+// rounds is how many rounds a test makes, more of them in the robustness suite.
+func rounds(t *testing.T, few string) int {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("WEIR_ROUNDS"), few))
 	require.NoError(t, err)
 	return n
 }
@@ -86,7 +86,7 @@ func TestStopsInTheMiddleOfCheckpoints(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	dir := "file://" + filepath.Join(c.Dir, "savepoints")
 	from, next := []string(nil), 1
-	for round := range stopRounds(t) {
+	for round := range rounds(t, "3") {
 		id := c.Submit(append([]string{"--name", fmt.Sprintf("round-%d", round)}, from...), job...)
 		c.WaitState(id, "RUNNING", 20*time.Second)
 		f := startFeed(t, c, in, next)
@@ -102,10 +102,9 @@ func TestStopsInTheMiddleOfCheckpoints(t *testing.T) {
 		require.Equal(t, "JOB_STATE_STOPPED", v.State)
 		require.NotEmpty(t, v.Savepoint)
 		for _, r := range results {
-			switch {
-			case r.Code == 0:
+			if r.Code == 0 {
 				require.Equal(t, v.Savepoint, strings.TrimSpace(r.Stdout), "one savepoint")
-			default:
+			} else {
 				require.Regexp(t, "already stopping|job has ended", r.Stderr)
 			}
 		}
