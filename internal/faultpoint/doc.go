@@ -17,7 +17,7 @@
 //	delay:DUR  blocks the calling goroutine for a time
 //
 // followed by "@n" for the n-th time (from when it was armed; the first without), and by ",fact=value" for each fact, told with [Is],
-// that must hold: "kill@2,attempt=1". Times count only while the facts hold.
+// that must hold: "kill@2,attempt=1". Times count only while the facts hold. A worker tells its "job", by name, and its "attempt".
 //
 // State of the package is the process's, on purpose: a point is reached deep inside code that must not know of tests. All functions
 // are safe for concurrent use.

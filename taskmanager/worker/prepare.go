@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/taskmanager/worker/exchange"
 	"github.com/weir-stream/weir/taskmanager/worker/snapshot"
@@ -21,6 +22,10 @@ import (
 
 // prepare is deployment phase one.
 func (w *Worker) prepare(ctx context.Context, p *workerv1.Prepare) error {
+	if faultpoint.Enabled {
+		faultpoint.Is("job", p.GetJobName())
+		faultpoint.Is("attempt", strconv.FormatUint(p.GetAttempt(), 10))
+	}
 	program, err := w.plan(p)
 	if err != nil {
 		return err
