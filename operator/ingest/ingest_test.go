@@ -60,7 +60,7 @@ func (r *rig) restart(t *testing.T, parallelism int) {
 
 func (r *rig) late() uint64 { return r.Stats("counts").Late.Load() }
 
-// TestIdlePartitionsAndSurplusSubtasks is field case F23.
+// TestIdlePartitionsAndSurplusSubtasks: neither splits without records nor subtasks without splits hold event time back.
 func TestIdlePartitionsAndSurplusSubtasks(t *testing.T) {
 	r := newRig(t, 4, 6)
 	for s := range 10 {

@@ -69,7 +69,7 @@ func upsert(s *stream.States[string]) stream.Handler[string, change, string] {
 	}}
 }
 
-// TestTombstonesDeleteState is the part of field case F14 that is ours: a tombstoned key is gone, and stays gone after a restore; an
+// TestTombstonesDeleteState: a tombstoned key is gone, and stays gone after a restore; an
 // empty value is not a tombstone.
 func TestTombstonesDeleteState(t *testing.T) {
 	p := newPipe(t, upsert)

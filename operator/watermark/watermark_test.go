@@ -44,7 +44,7 @@ func TestTheSlowestSplitDecides(t *testing.T) {
 	require.Equal(t, int64(99), wm)
 }
 
-// TestIdleness is field case F23: caught-up silent splits are left out after the idle time, slow ones never.
+// TestIdleness: caught-up silent splits are left out after the idle time, slow ones never.
 func TestIdleness(t *testing.T) {
 	tr := tracker(watermark.Monotonous().WithIdleTimeout(10 * time.Second))
 	busy, silent := tr.Split("busy"), tr.Split("silent")

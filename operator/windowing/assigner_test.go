@@ -16,7 +16,6 @@ func fixed(size, slide, offset int64) windowing.Fixed {
 	return windowing.NewFixed(time.Duration(size)*ms, time.Duration(slide)*ms, time.Duration(offset)*ms)
 }
 
-// TestWindowsBelowZero is field case F24 (a).
 func TestWindowsBelowZero(t *testing.T) {
 	w := fixed(60_000, 60_000, 0)
 	for at, start := range map[int64]int64{-60_001: -120_000, -60_000: -60_000, -1: -60_000, 0: 0, 59_999: 0, 60_000: 60_000} {
@@ -91,7 +90,7 @@ func utc(t require.TestingT, text string) int64 {
 	return at.UnixMilli()
 }
 
-// TestDaysOfAZone is field case F24 (c), with zones that skip or repeat midnight besides.
+// TestDaysOfAZone has zones that skip midnight and zones that repeat it.
 func TestDaysOfAZone(t *testing.T) {
 	for _, c := range []struct{ name, zone, at, start, end string }{
 		{"clocks set forward", "America/New_York", "2026-03-08T12:00:00Z", "2026-03-08T05:00:00Z", "2026-03-09T04:00:00Z"},

@@ -104,7 +104,7 @@ func TestLatenessFiresAgain(t *testing.T) {
 	require.Equal(t, []string{"10 a[2 5]", "10 b[3]"}, take(p))
 }
 
-// TestRecordsWithoutTimestamps is field case F24 (b): they are skipped and counted and the position moves on, or fail the task where
+// TestRecordsWithoutTimestamps: they are skipped and counted and the position moves on, or fail the task where
 // the job says so.
 func TestRecordsWithoutTimestamps(t *testing.T) {
 	p := newPipe(t, nil, window.Tumbling(10*time.Second))

@@ -86,7 +86,6 @@ func rotate(t *testing.T, c *harness.Cluster, id string, run *harness.OrderRun) 
 	require.Equal(t, before.Restarts, after.Restarts)
 }
 
-// Field case: a TaskManager with a certificate of another authority.
 func TestTaskManagerOfAnotherAuthorityIsRefused(t *testing.T) {
 	other, err := testca.New("another company")
 	require.NoError(t, err)

@@ -78,7 +78,7 @@ func rounds(t *testing.T, few string) int {
 	return n
 }
 
-// TestStopsInTheMiddleOfCheckpoints is field case F30: stops asked for twice, with a cancel behind them, at any moment of a checkpoint.
+// TestStopsInTheMiddleOfCheckpoints: stops asked for twice, with a cancel behind them, at any moment of a checkpoint.
 func TestStopsInTheMiddleOfCheckpoints(t *testing.T) {
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2})
 	in, out := c.Topic(2, nil), c.Topic(2, nil)
