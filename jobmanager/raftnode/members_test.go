@@ -122,12 +122,28 @@ func TestMemberThatWasCutOffDisturbsNobody(t *testing.T) {
 	require.LessOrEqual(t, leaderOf(t, nodes...).Term(), term+1, "at most one change of the leader")
 }
 
-func TestMemberOnAnotherPortIsFoundWithoutTouchingTheOthers(t *testing.T) {
+func TestMovedMemberIsFoundWithoutTouchingTheOthers(t *testing.T) {
+	t.Run("its old address refuses", func(t *testing.T) { move(t, nil) })
+	t.Run("its old address is silent", func(t *testing.T) {
+		move(t, func(old string) {
+			l, err := net.Listen("tcp", old) // and nobody accepts, as when the machine is gone
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = l.Close() })
+		})
+	})
+}
+
+// move lets a member come back on another port, after something was done with its old address.
+func move(t *testing.T, then func(old string)) {
+	t.Helper()
 	nodes := threeMembers(t)
 	leader := leaderOf(t, nodes...)
 	moved := without(nodes, leader)[0]
 	rest := without(nodes, moved)
 	moved.close(t)
+	if then != nil {
+		then(moved.Address())
+	}
 	propose(t, 10, rest...)
 	cfg := moved.cfg
 	cfg.Members = slices.Clone(cfg.Members)

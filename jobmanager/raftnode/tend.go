@@ -159,10 +159,14 @@ func (n *Node) announced(req request) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), enquiryTimeout)
 	defer cancel()
-	if _, err := n.stream.askFor(ctx, req.ID, string(now), kindEnquiry, nil); err == nil {
-		return
+	answers := func(at string) bool {
+		a, err := n.stream.askFor(ctx, req.ID, at, kindEnquiry, nil)
+		return err == nil && a.HasState
 	}
-	if a, err := n.stream.askFor(ctx, req.ID, req.Address, kindEnquiry, nil); err != nil || !a.HasState {
+	// At the same time: where a machine is gone nobody refuses, and the question takes all the time there is.
+	there := make(chan bool, 1)
+	go func() { there <- answers(req.Address) }()
+	if still := answers(string(now)); !<-there || still {
 		return
 	}
 	n.addresses.move(req.ID, req.Address)
