@@ -82,7 +82,7 @@ func (j *job) onReport(w *worker, running []*clusterv1.RunningAttempt) {
 	if i < 0 {
 		// Its TaskManager reports next how it ended; the deadline bounds the wait for that.
 		w.missing = true
-		if soon := time.Now().Add(lastWordWait); soon.Before(j.deadline) {
+		if soon := time.Now().Add(lastWordWait); j.deadline.IsZero() || soon.Before(j.deadline) {
 			j.deadline = soon
 		}
 		return
@@ -97,6 +97,10 @@ func (j *job) onReport(w *worker, running []*clusterv1.RunningAttempt) {
 	}
 	w.reported, w.missing, w.prepared, w.started = true, false, true, w.started || r.GetStarted()
 	w.dataAddress, w.inputEnded = r.GetDataAddress(), w.inputEnded || r.GetInputEnded()
+	// What is completed is committed whatever else the takeover waits for: transactions have a timeout.
+	if last := lastOfAttempt(j.rec); last != nil && w.started {
+		j.command(w.tm, completeCommand(last.GetId()))
+	}
 	j.logger.Info("worker taken over", "attempt", j.att.number, "taskmanager", w.tm, "started", w.started, "tasks", len(w.tasks),
 		"triggered", r.GetTriggered(), "completed", r.GetCompleted(), "committed", r.GetCommitted())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,10 +102,41 @@ func TestANewLeaderGoesOnWithWhatRuns(t *testing.T) {
 	f.sessions.mu.Lock()
 	sent := slices.Clone(f.sessions.sent)
 	f.sessions.mu.Unlock()
-	require.Equal(t, []string{"abort 9", "resume", "complete 3", "trigger 10"}, sent)
+	require.Equal(t, []string{"complete 3", "abort 9", "resume", "complete 3", "trigger 10"}, sent)
 	f.ack(10)
 	f.waitFor("complete 10")
 	f.requireNoRestart()
+}
+
+// unreadable is completion with a metadata file that storage has trouble with.
+func unreadable(t *testing.T) []*raftv1.Command {
+	cmds := completion(t)
+	cmds[len(cmds)-1].GetCompleteCheckpoint().GetCheckpoint().GetMetadata().Name = strings.Repeat("x", 300)
+	return cmds
+}
+
+func TestATakeoverThatWaitsForStorageTellsWhatIsCompleted(t *testing.T) {
+	f := newFixture(t, unreadable(t)...)
+	f.manager.Joined(theTM, back(true))
+	f.waitFor("complete 3")
+	f.pass(2 * grace)
+	require.False(t, f.sessions.hasPrefix("trigger"))
+	f.requireNoRestart()
+}
+
+func TestATakeoverThatWaitsForStorageNoticesThatAWorkerIsGone(t *testing.T) {
+	f := newFixture(t, unreadable(t)...)
+	f.manager.Joined(theTM, back(true))
+	f.pass(2 * grace)
+	f.manager.Interrupted(theTM)
+	f.manager.Resumed(theTM, nil)
+	f.waitFor("prepare 2")
+}
+
+// pass lets a span of time pass in which nothing happens.
+func (f *fixture) pass(span time.Duration) {
+	end := time.Now().Add(span)
+	f.eventually("time passes", func() bool { return time.Now().After(end) })
 }
 
 func TestANewLeaderStartsWhatTheFormerOneDidNotGetToStart(t *testing.T) {
