@@ -29,6 +29,8 @@ const (
 	learnMembersEvery = 5 * time.Second
 )
 
+var errTermPassed = errors.New("a newer term has begun")
+
 // lead makes a term for each leadership and ends it with it, until ctx ends.
 func (s *Server) lead(ctx context.Context) {
 	var end func()
@@ -69,10 +71,19 @@ func (s *Server) beginTerm(ctx context.Context) func() {
 
 // serveTerm does a leader's work until ctx ends.
 func (s *Server) serveTerm(ctx context.Context) {
-	if !s.retry(ctx, "apply the log", func() error { return s.node.Barrier(ctx) }) {
+	var term uint64
+	if !s.retry(ctx, "apply the log", func() error {
+		term = s.node.Term()
+		if err := s.node.Barrier(ctx); err != nil {
+			return err
+		}
+		if s.node.Term() != term {
+			return errTermPassed // the barrier may be of the former leadership
+		}
+		return nil
+	}) {
 		return
 	}
-	term := s.node.Term()
 	logger := s.logger.With("term", term)
 	if !s.retry(ctx, "announce the leader", func() error { return s.announce(ctx) }) {
 		return
