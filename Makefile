@@ -43,7 +43,7 @@ test-e2e: check-test-tools ## tests with real processes and a real Kafka
 test-robustness: check-test-tools ## random faults against a model: make test-robustness DURATION=10m SEED=7
 	WEIR_ROBUSTNESS_DURATION=$(DURATION) WEIR_ROBUSTNESS_SEED=$(SEED) go test -count=1 -timeout 24h -run TestRobustness -v ./test/robustness
 	WEIR_ROUNDS=20 go test -count=1 -timeout 20m -run TestStopsInTheMiddleOfCheckpoints ./test/e2e
-	WEIR_ROUNDS=3 go test -count=1 -timeout 20m -run TestRollingRestart ./test/e2e
+	WEIR_ROUNDS=3 go test -count=1 -timeout 20m -run TestRollingRestarts ./test/e2e
 
 fuzz: check-go ## run each fuzz test for FUZZTIME (default 20s)
 	@for p in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
