@@ -13,10 +13,17 @@ import (
 	"github.com/weir-stream/weir/jobmanager/raftnode"
 )
 
+// calm is the timeout of tests in which the leader must not change although the machine may be busy.
+const calm = 700 * time.Millisecond
+
 // threeMembers is a running cluster with a vote for each.
 func threeMembers(t *testing.T) []*testNode {
 	t.Helper()
-	nodes := openAll(t, configs(t))
+	cfgs := configs(t)
+	for i := range cfgs {
+		cfgs[i].Heartbeat, cfgs[i].Election = calm, calm
+	}
+	nodes := openAll(t, cfgs)
 	propose(t, 1, nodes...)
 	requireVoters(t, nodes...)
 	return nodes
@@ -45,7 +52,7 @@ func TestRemovedMemberIsToldAndStaysQuiet(t *testing.T) {
 	rest := without(nodes, removed)
 	require.NoError(t, leader.Remove(t.Context(), removed.cfg.ID))
 	require.NoError(t, leader.Remove(t.Context(), removed.cfg.ID), "repeated")
-	quietFor(t, 2*time.Second, leader, rest...)
+	quietFor(t, 4*time.Second, leader, rest...)
 	eventually(t, "it knows", func() bool { return removed.Trouble() != "" })
 	require.Contains(t, removed.Trouble(), "removed from the cluster")
 
@@ -106,6 +113,9 @@ func TestLeadershipIsHandedToOneThatAnswers(t *testing.T) {
 
 func TestMemberThatWasCutOffDisturbsNobody(t *testing.T) {
 	cfgs, net := proxied(t)
+	for i := range cfgs {
+		cfgs[i].Heartbeat, cfgs[i].Election = calm, calm
+	}
 	nodes := openAll(t, cfgs)
 	propose(t, 1, nodes...)
 	requireVoters(t, nodes...)
@@ -114,7 +124,7 @@ func TestMemberThatWasCutOffDisturbsNobody(t *testing.T) {
 	term := leader.Term()
 	net.isolate(indexOf(nodes, cut), true)
 	eventually(t, "it has lost its leader", func() bool { return cut.Leader() == "" })
-	quietFor(t, 2*time.Second, leader, nodes...)
+	quietFor(t, 4*time.Second, leader, nodes...)
 	net.isolate(indexOf(nodes, cut), false)
 	eventually(t, "it follows again", func() bool { return cut.Leader() != "" })
 	propose(t, 1, nodes...)
@@ -181,7 +191,7 @@ func TestLateMemberCatchesUpBySnapshotUnderLoadAndCanLead(t *testing.T) {
 	cfgs := configs(t)
 	for i := range cfgs {
 		cfgs[i].SnapshotThreshold, cfgs[i].TrailingLogs, cfgs[i].SnapshotInterval = 500, 100, 50*time.Millisecond
-		cfgs[i].Heartbeat, cfgs[i].Election = 300*time.Millisecond, 300*time.Millisecond
+		cfgs[i].Heartbeat, cfgs[i].Election = calm, calm
 	}
 	nodes := openAll(t, cfgs)
 	propose(t, 1, nodes...)
