@@ -2,12 +2,10 @@ package harness
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -92,7 +90,7 @@ func (w *Network) Isolate(p *localcluster.Process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for l := range w.links {
-		l.origin = w.origin(l.client.RemoteAddr())
+		l.origin = w.origin(l.client)
 	}
 	w.isolated[p.ID] = true
 }
@@ -195,7 +193,7 @@ func (w *Network) add(l *link) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.isolated) > 0 {
-		l.origin = w.origin(l.client.RemoteAddr())
+		l.origin = w.origin(l.client)
 	}
 	if !w.closed {
 		w.links[l] = true
@@ -216,39 +214,43 @@ func (w *Network) remove(l *link) {
 	delete(w.links, l)
 }
 
-// origin returns the id of the JobManager that a connection comes from; empty for anybody else.
-func (w *Network) origin(remote net.Addr) string {
-	inode := socketInode(remote.(*net.TCPAddr))
-	if inode == "" {
-		return ""
-	}
-	for _, p := range w.nodes() {
-		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.PID()))
-		for _, fd := range fds {
-			if to, err := os.Readlink(fd); err == nil && to == "socket:["+inode+"]" {
-				return p.ID
+// origin returns the id of the JobManager that a connection comes from; empty for anybody else. The kernel's list of connections is not
+// read in one piece and may miss one that is there, so that a connection has to be missing many times to be taken for closed.
+func (w *Network) origin(c net.Conn) string {
+	const tries = 50
+	for range tries {
+		inode := socketInode(c.RemoteAddr().(*net.TCPAddr), c.LocalAddr().(*net.TCPAddr))
+		if inode == "" {
+			continue
+		}
+		for _, p := range w.nodes() {
+			fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.PID()))
+			for _, fd := range fds {
+				if to, err := os.Readlink(fd); err == nil && to == "socket:["+inode+"]" {
+					return p.ID
+				}
 			}
 		}
+		return ""
 	}
 	return ""
 }
 
-// socketInode returns the inode of the socket that is bound to an address on this machine.
-func socketInode(a *net.TCPAddr) string {
-	f, err := os.Open("/proc/net/tcp")
+// socketInode returns the inode of this machine's socket that connects one address with another; empty when it is not listed.
+func socketInode(from, to *net.TCPAddr) string {
+	text, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
-	text, _ := io.ReadAll(f)
-	ip := a.IP.To4()
-	local := fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], a.Port)
+	hex := func(a *net.TCPAddr) string {
+		ip := a.IP.To4()
+		return fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], a.Port)
+	}
+	local, remote := hex(from), hex(to)
 	for _, line := range strings.Split(string(text), "\n") {
-		// sl local remote state queues timer retransmits uid timeout inode
-		if f := strings.Fields(line); len(f) > 9 && f[1] == local {
-			if _, err := strconv.Atoi(f[9]); err == nil {
-				return f[9]
-			}
+		// sl local remote state queues timer retransmits uid timeout inode; closed ones have inode 0
+		if f := strings.Fields(line); len(f) > 9 && f[1] == local && f[2] == remote && f[9] != "0" {
+			return f[9]
 		}
 	}
 	return ""
