@@ -105,19 +105,23 @@ func (a *app) repeated(id string) []string {
 	return out
 }
 
-// cluster is how the present command line names the JobManagers.
+// cluster is how the present command line reaches the JobManagers, and shows who asks.
 func (a *app) cluster() []string {
-	for i, arg := range a.args {
-		switch {
-		case arg == "--":
-			return nil
-		case arg == "--jobmanager" && i+1 < len(a.args):
-			return a.args[i : i+2]
-		case strings.HasPrefix(arg, "--jobmanager="):
-			return []string{arg}
+	var out []string
+	for i := 0; i < len(a.args) && a.args[i] != "--"; i++ {
+		name, _, valued := strings.Cut(a.args[i], "=")
+		switch name {
+		case "--jobmanager", "--tls-ca", "--tls-cert", "--tls-key", "--token-file":
+			out = append(out, a.args[i])
+			if !valued && i+1 < len(a.args) {
+				i++
+				out = append(out, a.args[i])
+			}
+		case "--insecure":
+			out = append(out, a.args[i])
 		}
 	}
-	return nil
+	return out
 }
 
 // line quotes words for a shell.

@@ -2,6 +2,8 @@ package command_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,6 +52,17 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 			require.NotContains(t, messages, "rpc error")
 		})
 	}
+	t.Run("with flags for the connection", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := newCluster(t, runningJob())
+		hangAt[*jobv1.CancelJobRequest](c, cancel)
+		file := filepath.Join(t.TempDir(), "token")
+		require.NoError(t, os.WriteFile(file, []byte("a-token-of-some-length\n"), 0o600))
+		code, _, messages := weirIn(ctx, nil, "cancel", "totals", "--jobmanager="+c.address, "--token-file", file, "--insecure")
+		require.Equal(t, 3, code)
+		require.Contains(t, messages, "  weir show totals --jobmanager="+c.address+" --token-file "+file+" --insecure\n")
+	})
 	t.Run("stop in its time", func(t *testing.T) {
 		c := newCluster(t, runningJob())
 		hangAt[*jobv1.StopJobRequest](c, nil)
