@@ -156,11 +156,6 @@ func PlainClient(raw net.Conn) net.Conn {
 	return &listening{Conn: raw, first: recordAlert, unexpected: ErrWantsTLS}
 }
 
-// PlainServer is PlainClient for the side that has accepted a connection; the error is ErrPlain's counterpart, a peer that uses TLS.
-func PlainServer(raw net.Conn) net.Conn {
-	return &listening{Conn: raw, first: recordHandshake, unexpected: errUsesTLS}
-}
-
 var errUsesTLS = errors.New("the other side uses TLS, and this one does not")
 
 // UsesTLS reports whether b, the first byte of a connection, begins a TLS handshake.

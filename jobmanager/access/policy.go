@@ -35,18 +35,15 @@ var demands = map[string]demand{
 
 // Policy decides about calls.
 type Policy struct {
-	// TLS tells that the listener uses it.
-	TLS bool
-	// Tokens are the users' tokens; nil when there are none.
-	Tokens *Tokens
-	Logger *slog.Logger
-
+	tls     bool
+	tokens  *Tokens // nil when there are none
+	logger  *slog.Logger
 	refused *nodetls.Notices
 }
 
-// New returns the policy of a listener.
+// New returns the policy of a listener that uses TLS or not; tokens are the users' tokens, nil for none.
 func New(tls bool, tokens *Tokens, logger *slog.Logger) *Policy {
-	return &Policy{TLS: tls, Tokens: tokens, Logger: logger, refused: nodetls.NewNotices()}
+	return &Policy{tls: tls, tokens: tokens, logger: logger, refused: nodetls.NewNotices()}
 }
 
 // Unary is the interceptor for unary calls. Its errors are for grpcerr's interceptor, which comes before it.
@@ -74,13 +71,13 @@ func (p *Policy) check(ctx context.Context, method string) error {
 	}
 	if err == nil {
 		if who != "" && changes(method) {
-			p.Logger.Info("change asked for", "method", method, "by", who, "remote", remote)
+			p.logger.Info("change asked for", "method", method, "by", who, "remote", remote)
 		}
 		return nil
 	}
 	host, _, _ := net.SplitHostPort(remote)
 	if p.refused.Due(host+" "+err.Error(), time.Now()) {
-		p.Logger.Warn("call refused", "method", method, "remote", remote, "certificate", caller.Name, "reason", err)
+		p.logger.Warn("call refused", "method", method, "remote", remote, "certificate", caller.Name, "reason", err)
 	}
 	return err
 }
@@ -104,7 +101,7 @@ func (p *Policy) decide(method string, caller nodetls.Peer, token string) (who s
 	switch demands[service] {
 	case forNodes:
 		switch {
-		case !p.TLS, caller.Kind == nodetls.Node:
+		case !p.tls, caller.Kind == nodetls.Node:
 			return caller.Name, nil
 		case caller.Kind == nodetls.User:
 			// ErrRefused ends a TaskManager that has never worked, with this text.
@@ -112,7 +109,7 @@ func (p *Policy) decide(method string, caller nodetls.Peer, token string) (who s
 		}
 		return "", fmt.Errorf("%w: a node's certificate is demanded, and none was shown; set tls_cert and tls_key", grpcerr.ErrRefused)
 	case forUsers:
-		if caller.Kind != nodetls.Unknown || !p.TLS && p.Tokens == nil {
+		if caller.Kind != nodetls.Unknown || !p.tls && p.tokens == nil {
 			return caller.Name, nil
 		}
 		return p.user(token)
@@ -123,16 +120,16 @@ func (p *Policy) decide(method string, caller nodetls.Peer, token string) (who s
 // user returns whose token it is.
 func (p *Policy) user(token string) (string, error) {
 	switch {
-	case p.Tokens == nil && token != "":
+	case p.tokens == nil && token != "":
 		return "", fmt.Errorf("%w: a token was given, and this JobManager accepts none; give a client certificate, or set user_tokens_file there", grpcerr.ErrUnauthenticated)
-	case p.Tokens == nil:
+	case p.tokens == nil:
 		return "", fmt.Errorf("%w: this JobManager demands a client certificate", grpcerr.ErrUnauthenticated)
-	case token == "" && p.TLS:
+	case token == "" && p.tls:
 		return "", fmt.Errorf("%w: this JobManager demands a token or a client certificate", grpcerr.ErrUnauthenticated)
 	case token == "":
 		return "", fmt.Errorf("%w: this JobManager demands a token", grpcerr.ErrUnauthenticated)
 	}
-	name, ok := p.Tokens.User(token)
+	name, ok := p.tokens.User(token)
 	if !ok {
 		return "", fmt.Errorf("%w: the token given is not one that this JobManager knows", grpcerr.ErrUnauthenticated)
 	}

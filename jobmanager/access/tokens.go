@@ -47,15 +47,14 @@ func OpenTokens(file string, logger *slog.Logger) (*Tokens, error) {
 }
 
 // User returns the name of the user that a token belongs to, and whether it is a token.
-func (t *Tokens) User(token string) (string, bool) {
+func (t *Tokens) User(token string) (name string, ok bool) {
 	hash := sha256.Sum256([]byte(token))
-	found, name := 0, ""
-	for _, e := range t.get() {
+	for _, e := range t.get() { // all of them, whichever it is
 		if subtle.ConstantTimeCompare(hash[:], e.hash[:]) == 1 {
-			found, name = 1, e.name
+			name, ok = e.name, true
 		}
 	}
-	return name, found == 1
+	return name, ok
 }
 
 func (t *Tokens) get() []entry {
