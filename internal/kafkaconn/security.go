@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -166,10 +167,16 @@ func (t *TLS) config() (*tls.Config, error) {
 
 const pemBegin = "-----BEGIN "
 
-// PEM returns a value that is PEM text, or the content of the file that it names.
+// errNotPEM does not say what was given, which may be a key in another form.
+var errNotPEM = errors.New("neither PEM text nor the absolute path of a file")
+
+// PEM returns a value that is PEM text, or the content of the file that it names by an absolute path.
 func PEM(value string) ([]byte, error) {
-	if strings.Contains(value, pemBegin) {
+	switch {
+	case strings.Contains(value, pemBegin):
 		return []byte(value), nil
+	case !filepath.IsAbs(value):
+		return nil, errNotPEM
 	}
 	return os.ReadFile(value)
 }

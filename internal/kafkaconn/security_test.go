@@ -104,6 +104,7 @@ func TestCertificatesComeFromFilesAndText(t *testing.T) {
 		"key of another":  {Certificate: string(cert), Key: string(otherKey(t, authority))},
 		"key not text":    {Certificate: string(cert), Key: file("broken", []byte("hello"))},
 		"text of no kind": {CA: "-----BEGIN NOTHING-----"},
+		"key without PEM": {Certificate: string(cert), Key: "MIIBEGINhunter2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := kafkaconn.Security{TLS: &s}.Options()
