@@ -2,6 +2,7 @@ package raftnode_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -26,15 +27,13 @@ func rounds(usual int) int {
 
 func openAll(t *testing.T, cfgs []raftnode.Config) []*testNode {
 	t.Helper()
-	nodes := make([]*testNode, len(cfgs))
+	nodes, errs := make([]*testNode, len(cfgs)), make([]error, len(cfgs))
 	var wg sync.WaitGroup
 	for i, cfg := range cfgs {
-		wg.Go(func() { nodes[i], _ = tryOpen(t, cfg) })
+		wg.Go(func() { nodes[i], errs[i] = tryOpen(t, cfg) })
 	}
 	wg.Wait()
-	for i, n := range nodes {
-		require.NotNil(t, n, cfgs[i].ID)
-	}
+	require.NoError(t, errors.Join(errs...))
 	return nodes
 }
 

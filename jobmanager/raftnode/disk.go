@@ -45,7 +45,7 @@ type disk struct {
 	speak   func()
 	trouble func(string) // empty: over
 	giveUp  func(error)
-	closing chan struct{} // closed by Shutdown
+	closing <-chan struct{} // closed by Shutdown
 
 	mu      sync.Mutex
 	full    bool

@@ -14,9 +14,9 @@ import (
 // random times between one and two timeouts apart, so that it may take three; and since a member grants no pre-vote while it
 // believes in a leader, an election begins only when the last voter needed has noticed. The order of the ids keeps the voters from
 // standing for election in the same instant, which would split the votes.
-func (n *Node) hastenElections() {
+func (n *Node) hastenElections(ctx context.Context) {
 	var done time.Time // the contact after which the library has been told to look
-	n.every(max(n.cfg.Heartbeat/25, time.Millisecond), func(context.Context) {
+	n.every(ctx, max(n.cfg.Heartbeat/25, time.Millisecond), func(context.Context) {
 		if n.raft.State() != raft.Follower {
 			return
 		}

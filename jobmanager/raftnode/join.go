@@ -15,17 +15,7 @@ import (
 // join waits until an empty member may take part: because it is certain that this is a new cluster, which it then begins, or because
 // the leader admits it as one without a vote. Until then it is silent. It may have been a voter that has lost its disk, and has then
 // forgotten its votes and what it has acknowledged; a vote of it could bring back a leader without entries that are committed.
-func (n *Node) join() {
-	defer n.wg.Done()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() { // ends with the loop
-		select {
-		case <-n.closing:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+func (n *Node) join(ctx context.Context) {
 	var said string
 	for {
 		why := n.newCluster(ctx)
@@ -42,7 +32,7 @@ func (n *Node) join() {
 		select {
 		case <-n.admitted:
 			return
-		case <-n.closing:
+		case <-ctx.Done():
 			return
 		case <-time.After(bootstrapRetry):
 		}

@@ -41,7 +41,8 @@ type Node struct {
 
 	leadership chan bool
 	fatal      chan error
-	closing    chan struct{} // closed when Shutdown begins
+	closing    <-chan struct{} // closed when Shutdown begins
+	close      context.CancelFunc
 	done       chan struct{} // closed when raft has stopped
 	wg         sync.WaitGroup
 	stop       sync.Once
@@ -54,13 +55,15 @@ func Open(cfg Config, fsm raft.FSM) (_ *Node, err error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	n := &Node{
 		cfg: cfg, logger: cfg.Logger, watch: newWatch(), troubles: map[string]string{},
 		opened: make(chan struct{}), admitted: make(chan struct{}),
-		leadership: make(chan bool, 1), fatal: make(chan error, 1), closing: make(chan struct{}), done: make(chan struct{}),
+		leadership: make(chan bool, 1), fatal: make(chan error, 1), closing: ctx.Done(), close: cancel, done: make(chan struct{}),
 	}
 	defer func() {
 		if err != nil {
+			cancel()
 			n.closeFiles()
 		}
 	}()
@@ -108,17 +111,17 @@ func Open(cfg Config, fsm raft.FSM) (_ *Node, err error) {
 	if hadState {
 		n.letIn()
 	}
-	n.run(n.relayLeadership, n.watchHangs, n.checkLeader, n.hastenElections, n.tend, n.seekLeader)
+	n.run(ctx, n.relayLeadership, n.watchHangs, n.checkLeader, n.hastenElections, n.tend, n.seekLeader)
 	if !hadState {
-		n.run(n.join)
+		n.run(ctx, n.join)
 	}
 	return n, nil
 }
 
-func (n *Node) run(loops ...func()) {
-	n.wg.Add(len(loops))
+// run starts loops, whose context ends when Shutdown begins.
+func (n *Node) run(ctx context.Context, loops ...func(context.Context)) {
 	for _, f := range loops {
-		go f()
+		n.wg.Go(func() { f(ctx) })
 	}
 }
 
@@ -187,8 +190,7 @@ func (n *Node) letIn() {
 }
 
 // relayLeadership passes changes on; a change that nobody has taken yet is replaced by the newer one.
-func (n *Node) relayLeadership() {
-	defer n.wg.Done()
+func (n *Node) relayLeadership(context.Context) {
 	for {
 		select {
 		case leads := <-n.raft.LeaderCh():
@@ -203,20 +205,8 @@ func (n *Node) relayLeadership() {
 	}
 }
 
-// every calls f at each tick until the node stops. The context ends with the node.
-func (n *Node) every(d time.Duration, f func(ctx context.Context)) {
-	defer n.wg.Done()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	n.wg.Go(func() {
-		select {
-		case <-n.closing:
-			cancel()
-		case <-stop:
-		}
-	})
+// every calls f at each tick until raft has stopped.
+func (n *Node) every(ctx context.Context, d time.Duration, f func(ctx context.Context)) {
 	t := time.NewTicker(d)
 	defer t.Stop()
 	for {
@@ -260,7 +250,7 @@ func (n *Node) Address() string { return n.stream.advertise.String() }
 // Shutdown stops the member, for at most as long as ctx lasts. It is safe to call it again.
 func (n *Node) Shutdown(ctx context.Context) error {
 	n.stop.Do(func() {
-		close(n.closing)
+		n.close()
 		finished := make(chan error, 1) // whether or not anybody still waits
 		go func() {
 			err := n.raft.Shutdown().Error()

@@ -338,7 +338,7 @@ func TestNoWarningAboutMembersThatAreNotInTheList(t *testing.T) {
 	}
 }
 
-func TestSnapshotsBoundTheLog(t *testing.T) {
+func TestSnapshotAndLogTogetherGiveTheState(t *testing.T) {
 	cfg := raftnode.Config{
 		ID: "jm1", Dir: t.TempDir(), Listen: "127.0.0.1:0", SnapshotThreshold: 50, TrailingLogs: 10, SnapshotInterval: 20 * time.Millisecond,
 	}
@@ -351,5 +351,5 @@ func TestSnapshotsBoundTheLog(t *testing.T) {
 	n.close(t)
 	n = open(t, cfg)
 	leaderOf(t, n)
-	require.EqualValues(t, 300, n.fsm.value(), "snapshot and log together give the state")
+	require.EqualValues(t, 300, n.fsm.value())
 }

@@ -12,10 +12,10 @@ import (
 // tend does, on the leader, what keeps the members together: one without a vote gets it when it has caught up; one that has come back
 // empty loses its vote first, since it has forgotten what it voted for and what it acknowledged; and where a member is goes into the
 // log. At most one change at a time, and none that would leave no majority.
-func (n *Node) tend() {
+func (n *Node) tend(ctx context.Context) {
 	var committed, term uint64
 	empty := map[string]bool{}
-	n.every(2*n.cfg.Heartbeat, func(ctx context.Context) {
+	n.every(ctx, 2*n.cfg.Heartbeat, func(ctx context.Context) {
 		if !n.IsLeader() {
 			clear(empty)
 			return
@@ -113,9 +113,9 @@ func (n *Node) askAll(ctx context.Context, servers []Server) map[string]introduc
 
 // seekLeader lets a member that hears of no leader tell the others where it is, in case it has moved, and learn from them whether it
 // has been removed.
-func (n *Node) seekLeader() {
+func (n *Node) seekLeader(ctx context.Context) {
 	alone := 0 // rounds without a leader
-	n.every(2*n.cfg.Heartbeat, func(ctx context.Context) {
+	n.every(ctx, 2*n.cfg.Heartbeat, func(ctx context.Context) {
 		if !n.isAdmitted() {
 			return
 		}

@@ -53,8 +53,7 @@ func (w *watch) look() (what string) {
 }
 
 // watchHangs reports an operation that hangs. Where the library's main loop is stuck in it, its heartbeats would go on.
-func (n *Node) watchHangs() {
-	defer n.wg.Done()
+func (n *Node) watchHangs(context.Context) {
 	t := time.NewTicker(n.cfg.WriteHang / watchTicks)
 	defer t.Stop()
 	for {
@@ -84,8 +83,8 @@ func (n *Node) giveUp(err error) {
 
 // checkLeader looks, while this member leads, whether the library's main loop and the disk still answer: its heartbeats come from
 // elsewhere and prove nothing. A leader with nothing to write writes a mark from time to time.
-func (n *Node) checkLeader() {
-	n.every(n.cfg.WriteHang/4, func(context.Context) {
+func (n *Node) checkLeader(ctx context.Context) {
+	n.every(ctx, n.cfg.WriteHang/4, func(context.Context) {
 		if !n.IsLeader() {
 			return
 		}

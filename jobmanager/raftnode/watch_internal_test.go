@@ -84,8 +84,7 @@ func TestHangingWriteTakesTheMemberOffTheNetwork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store.set(nil, make(chan struct{}))
-			n.wg.Add(1)
-			go n.watchHangs()
+			n.run(t.Context(), n.watchHangs)
 			written := make(chan error, 1)
 			go func() { written <- write() }()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -123,8 +122,9 @@ func TestWritesWaitForSpace(t *testing.T) {
 		defer mu.Unlock()
 		*list = append(*list, text)
 	}
+	closing := make(chan struct{})
 	d := &disk{
-		LogStore: store, stable: store, dir: t.TempDir(), watch: newWatch(), logger: slog.New(slog.DiscardHandler), closing: make(chan struct{}),
+		LogStore: store, stable: store, dir: t.TempDir(), watch: newWatch(), logger: slog.New(slog.DiscardHandler), closing: closing,
 		leads:   func() bool { mu.Lock(); defer mu.Unlock(); return leads },
 		silence: func() { note(&silent, "silent") }, speak: func() { note(&silent, "speaks") },
 		trouble: func(text string) { note(&said, text) },
@@ -187,7 +187,7 @@ func TestWritesWaitForSpace(t *testing.T) {
 		_ = d.SetUint64([]byte("vote"), 1)
 		returned = true
 	}()
-	close(d.closing)
+	close(closing)
 	<-ended
 	require.False(t, returned)
 }
