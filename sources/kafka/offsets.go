@@ -3,6 +3,7 @@ package kafkasource
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -16,6 +17,9 @@ const (
 	atEnd   int64 = -1
 	atStart int64 = -2
 )
+
+// retryPause is the time between two requests for what is not known yet.
+const retryPause = 200 * time.Millisecond
 
 // topicPartition names a partition by the topic's name, as requests do.
 type topicPartition struct {
@@ -61,9 +65,17 @@ func listOffsets(ctx context.Context, cl *kgo.Client, parts []topicPartition, at
 	return out, nil
 }
 
-// mustList is listOffsets for the answers that every partition has.
+// mustList is listOffsets for the answers that every partition has. A partition whose leader is being chosen, as after a broker's
+// start, is asked again until ctx ends.
 func mustList(ctx context.Context, cl *kgo.Client, parts []topicPartition, at int64) (map[topicPartition]int64, error) {
 	offsets, err := listOffsets(ctx, cl, parts, at)
+	for ; kerr.IsRetriable(err); offsets, err = listOffsets(ctx, cl, parts, at) {
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -158,6 +158,8 @@ func ownedSplits(topics map[string]kafkaconn.Topic, subtask, parallelism int, ha
 // place sets next of each split: from the checkpoint, by the start rule when the job starts from nothing, else from the partition's
 // beginning, since it appeared after the checkpoint.
 func (r *reader[T]) place(ctx context.Context, owned []*split, topics map[string]kafkaconn.Topic, restored []sources.Position, fresh bool) error {
+	ctx, cancel := context.WithTimeout(ctx, r.settings.deadline)
+	defer cancel()
 	known := map[splitID]position{}
 	for _, sp := range restored {
 		p, err := decodePosition(sp)
@@ -204,8 +206,6 @@ func (r *reader[T]) place(ctx context.Context, owned []*split, topics map[string
 
 // startOffsets resolves the start rule to numbers.
 func (r *reader[T]) startOffsets(ctx context.Context, parts []topicPartition) (map[topicPartition]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.settings.deadline)
-	defer cancel()
 	switch r.settings.start {
 	case startLatest:
 		return mustList(ctx, r.cl, parts, atEnd)
