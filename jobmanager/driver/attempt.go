@@ -33,7 +33,10 @@ type worker struct {
 	dataAddress              string
 	prepared, started, ended bool
 	closed                   bool
-	inputEnded               bool
+	// inputEnded and changed are what the worker says only once, changed being one more than the newest checkpoint after whose snapshot
+	// something changed there.
+	inputEnded bool
+	changed    uint64
 	// reported tells that the TaskManager has told this leader of the worker; it counts while the attempt is taken over.
 	reported bool
 	// missing tells that the TaskManager has come back to this leader without the worker.

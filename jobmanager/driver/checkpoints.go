@@ -61,6 +61,9 @@ func (j *job) outstanding() []checkpoint.Event {
 		events = append(events, checkpoint.RequestSavepoint{RequestID: id})
 	}
 	for _, w := range j.att.workers {
+		if w.changed > 0 {
+			events = append(events, checkpoint.Activity{Since: w.changed - 1})
+		}
 		if w.inputEnded {
 			events = append(events, checkpoint.InputEnded{Worker: w.tm})
 		}
@@ -88,9 +91,6 @@ func (j *job) onCheckpointEvent(w *worker, ev *workerv1.Event) {
 		j.status.statistics(s)
 		return
 	}
-	if j.att.coordinator == nil {
-		return
-	}
 	switch e := ev.GetEvent().(type) {
 	case *workerv1.Event_CheckpointAck:
 		j.coordinate(checkpoint.Ack{
@@ -108,12 +108,13 @@ func (j *job) onCheckpointEvent(w *worker, ev *workerv1.Event) {
 			w.inputEnded = true
 			j.coordinate(checkpoint.InputEnded{Worker: w.tm})
 		} else {
+			w.changed = max(w.changed, e.Activity.GetSinceCheckpoint()+1)
 			j.coordinate(checkpoint.Activity{Since: e.Activity.GetSinceCheckpoint()})
 		}
 	}
 }
 
-// coordinate passes an event to the coordinator and carries out what follows.
+// coordinate passes an event to the coordinator, if there is one already, and carries out what follows.
 func (j *job) coordinate(ev checkpoint.Event) {
 	if j.att == nil || j.att.coordinator == nil {
 		return

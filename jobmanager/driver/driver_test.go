@@ -506,3 +506,22 @@ func TestABrokenSessionIsNoFailedCheckpoint(t *testing.T) {
 	}
 	require.False(t, f.sessions.hasPrefix("kill"))
 }
+
+// A worker says each thing once, and may say it before the others have started.
+func TestWhatWorkersTellBeforeAllHaveStartedIsNotForgotten(t *testing.T) {
+	for name, told := range map[string]*workerv1.Activity{
+		"something changed":   {},
+		"the input has ended": {Ended: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, completion(t)...)
+			f.manager.Joined(theTM, nil)
+			f.waitFor("prepare 2")
+			f.prepared(2)
+			f.waitFor("start 2")
+			f.event(2, &workerv1.Event{Event: &workerv1.Event_Activity{Activity: told}})
+			f.started(2)
+			f.waitFor("trigger 10")
+		})
+	}
+}
