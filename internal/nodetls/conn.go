@@ -3,6 +3,7 @@ package nodetls
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -25,25 +26,14 @@ const (
 // refusal is a fatal TLS alert (protocol_version). A plain peer that reads it learns that TLS is used here.
 var refusal = [...]byte{recordAlert, 3, 3, 0, 2, 2, 70}
 
-// serverConfig returns the configuration for one handshake of a listener.
-func (m *material) serverConfig(auth tls.ClientAuthType, cas caSet, protocols ...string) *tls.Config {
-	pool := m.nodes
-	if cas == nodesAndUsers {
-		pool = m.known
-	}
+// serverConfig returns the configuration for one handshake of a listener, whose clients' certificates one of cas has signed.
+func (m *material) serverConfig(auth tls.ClientAuthType, cas *x509.CertPool, protocols ...string) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*m.cert}, ClientAuth: auth, ClientCAs: pool, NextProtos: protocols,
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*m.cert}, ClientAuth: auth, ClientCAs: cas, NextProtos: protocols,
 		// A resumed session would not be checked against the authorities of today.
 		SessionTicketsDisabled: true,
 	}
 }
-
-type caSet int
-
-const (
-	nodesOnly caSet = iota
-	nodesAndUsers
-)
 
 // clientConfig returns the configuration for one handshake with the host of an address.
 func (m *material) clientConfig(address string, protocols ...string) *tls.Config {
@@ -121,7 +111,8 @@ func linger(raw net.Conn) {
 // Server secures a connection that a listener for nodes has accepted; the peer must have a node's certificate. When it fails the
 // connection is closed and the refusal logged.
 func (k *Keeper) Server(raw net.Conn) (net.Conn, error) {
-	conn, err := k.accept(raw, k.get().serverConfig(tls.RequireAndVerifyClientCert, nodesOnly))
+	m := k.get()
+	conn, err := k.accept(raw, m.serverConfig(tls.RequireAndVerifyClientCert, m.nodes))
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,6 @@ type Peer struct {
 	Kind Kind
 	// Name is the subject of the certificate, for people.
 	Name string
-	// Secure tells that the connection is under TLS.
-	Secure bool
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -80,13 +78,12 @@ const http2 = "h2"
 func (k *Keeper) ServerCredentials() credentials.TransportCredentials {
 	return grpcCredentials{TransportCredentials: secured(), server: func(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 		m := k.get()
-		conn, err := k.accept(raw, m.serverConfig(tls.VerifyClientCertIfGiven, nodesAndUsers, http2))
+		conn, err := k.accept(raw, m.serverConfig(tls.VerifyClientCertIfGiven, m.known, http2))
 		if err != nil {
 			return nil, nil, err
 		}
 		p := m.identify(conn.ConnectionState())
 		p.CommonAuthInfo = credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
-		p.Secure = true
 		return conn, p, nil
 	}}
 }

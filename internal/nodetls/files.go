@@ -45,8 +45,8 @@ func (f Files) ValidateNode() error {
 // material is what a set of files says. It does not change.
 type material struct {
 	cert *tls.Certificate // nil for a user without one
-	// nodes and users are the authorities; known has those of both.
-	nodes, users, known *x509.CertPool
+	// nodes are the authorities of nodes; known has those of users too.
+	nodes, known *x509.CertPool
 }
 
 // expires returns when the certificate does; zero when there is none.
@@ -59,7 +59,7 @@ func (m *material) expires() time.Time {
 
 // load reads the files.
 func load(f Files) (*material, error) {
-	m := &material{nodes: x509.NewCertPool(), users: x509.NewCertPool(), known: x509.NewCertPool()}
+	m := &material{nodes: x509.NewCertPool(), known: x509.NewCertPool()}
 	nodes, err := authorities(f.CA)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,6 @@ func load(f Files) (*material, error) {
 				return nil, fmt.Errorf("%s: %s is, or is signed by, an authority of %s, so that its users would be nodes; use an authority of their own",
 					f.UserCA, name(c), f.CA)
 			}
-			m.users.AddCert(c)
 			m.known.AddCert(c)
 		}
 	}

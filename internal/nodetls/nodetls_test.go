@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +40,15 @@ func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// await waits until the log holds every part: a peer may hear of a refusal before it is logged.
+func (l *logBuffer) await(t *testing.T, parts ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		text := l.String()
+		return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(text, p) })
+	}, 10*time.Second, time.Millisecond)
 }
 
 func (l *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
@@ -354,13 +364,4 @@ func TestEndOfCertificateIsAnnounced(t *testing.T) {
 	k.Watch(ctx)
 	k.Watch(ctx)
 	require.Equal(t, 1, strings.Count(log.String(), "expires soon"), log.String())
-}
-
-func containsAll(text string, parts ...string) bool {
-	for _, p := range parts {
-		if !strings.Contains(text, p) {
-			return false
-		}
-	}
-	return true
 }

@@ -34,9 +34,9 @@ const (
 )
 
 var (
-	nobody = nodetls.Peer{Secure: true}
-	user   = nodetls.Peer{Secure: true, Kind: nodetls.User, Name: "CN=bob"}
-	node   = nodetls.Peer{Secure: true, Kind: nodetls.Node, Name: "CN=tm1"}
+	nobody = nodetls.Peer{}
+	user   = nodetls.Peer{Kind: nodetls.User, Name: "CN=bob"}
+	node   = nodetls.Peer{Kind: nodetls.Node, Name: "CN=tm1"}
 )
 
 func tokens(t *testing.T, content string, logger *slog.Logger) (*access.Tokens, string) {
