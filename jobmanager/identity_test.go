@@ -1,6 +1,8 @@
 package jobmanager_test
 
 import (
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,8 +21,8 @@ func TestDataDirectoryOfAnotherMemberIsRefused(t *testing.T) {
 	c.members[0].start()
 }
 
-// A leader that looks at another storage would take no TaskManager in; it ends instead, so that another one can lead.
-func TestLeaderWithAnotherStorageGivesUp(t *testing.T) {
+// A leader that looks at another storage would take no TaskManager in; one without another to give way to ends.
+func TestLoneLeaderWithAnotherStorageGivesUp(t *testing.T) {
 	c := newCluster(t, 1)
 	m := c.members[0]
 	c.leader()
@@ -38,5 +40,32 @@ func TestLeaderWithAnotherStorageGivesUp(t *testing.T) {
 	m.cancel = nil
 	m.cfg.Storage = right
 	m.start()
+	c.leader()
+}
+
+// All members lose sight of the storage while the leadership changes: none ends, and they serve again once it is mounted.
+func TestLeaderChangeWithoutStorageIsSurvived(t *testing.T) {
+	c := newCluster(t, 3)
+	leader := c.leader()
+	dir := strings.TrimPrefix(c.storage, "file://")
+	require.NoError(t, os.Rename(dir, dir+"-away"))
+	leader.stop()
+	var others []*member
+	for _, m := range c.members {
+		if m != leader {
+			others = append(others, m)
+		}
+	}
+	eventually(t, "the next leader says that it is away", func() bool {
+		for _, m := range others {
+			if m.server.LeaderID() == m.cfg.ID {
+				_, err := m.server.Leader()
+				return err != nil && strings.Contains(err.Error(), "does not hold the files")
+			}
+		}
+		return false
+	})
+	require.Never(t, func() bool { return len(others[0].done)+len(others[1].done) > 0 }, 3*time.Second, 100*time.Millisecond, "a member ended")
+	require.NoError(t, os.Rename(dir+"-away", dir))
 	c.leader()
 }

@@ -53,8 +53,9 @@ type Server struct {
 	leaderErr atomic.Pointer[string] // why a leader does not serve yet
 	stopping  atomic.Bool
 	served    chan error // the end of the gRPC server
-	// wrongStorage gets why this member must not lead, at most once.
+	// wrongStorage gets why this member, the only one, must not lead, at most once.
 	wrongStorage chan error
+	gaveWay      time.Time // of the goroutine that serves a term
 }
 
 var _ rpc.Cluster = (*Server)(nil)

@@ -25,6 +25,8 @@ import (
 const (
 	// beginRetry is the pause before a step of a leader's start is tried again.
 	beginRetry = 500 * time.Millisecond
+	// giveWayEvery is how long a leader without storage leads on once it has given way to the others.
+	giveWayEvery = 5 * time.Second
 	// learnMembersEvery is the pause between two rounds of asking the other members who they are.
 	learnMembersEvery = 5 * time.Second
 )
@@ -92,18 +94,16 @@ func (s *Server) serveTerm(ctx context.Context) {
 	object := probeObject(clusterID)
 	var content string
 	if !s.retry(ctx, "read the probe object", func() (err error) {
-		content, err = s.probe(ctx, object)
+		if content, err = s.probe(ctx, object); err == nil && content == "" {
+			err = fmt.Errorf("storage_url: %s does not hold the files of cluster %s (there is no %s): "+
+				"set it to the storage that the other JobManagers use, or mount it", s.bucket.URL(), clusterID, object)
+			s.endIfAlone(err)
+		}
+		if err != nil {
+			s.giveWay(ctx)
+		}
 		return err
 	}) {
-		return
-	}
-	if content == "" {
-		err := fmt.Errorf("storage_url: %s does not hold the files of cluster %s (there is no %s): "+
-			"set it to the storage that the other JobManagers use, or mount it", s.bucket.URL(), clusterID, object)
-		select {
-		case s.wrongStorage <- err:
-		default: // told already
-		}
 		return
 	}
 	manager := driver.New(ctx, driver.Config{
@@ -132,6 +132,31 @@ func (s *Server) serveTerm(ctx context.Context) {
 	manager.Close()
 	<-learned
 	logger.Info("leadership ends")
+}
+
+// endIfAlone ends a JobManager that is the only member: nobody else can lead, and its setting is wrong.
+func (s *Server) endIfAlone(why error) {
+	if servers, err := s.node.Servers(); err != nil || len(servers) > 1 {
+		return
+	}
+	select {
+	case s.wrongStorage <- why:
+	default: // told already
+	}
+}
+
+// giveWay lets another member lead, which may see the cluster's storage where this one does not. All of them may have lost it for a while:
+// one that gave way a moment ago keeps the leadership and looks again.
+func (s *Server) giveWay(ctx context.Context) {
+	if time.Since(s.gaveWay) < giveWayEvery {
+		return
+	}
+	s.gaveWay = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
+	if err := s.node.TransferLeadership(ctx); err != nil {
+		s.logger.Info("leadership not handed over", "error", err)
+	}
 }
 
 // retry repeats a step of the start until it succeeds; false when ctx ended before.

@@ -104,7 +104,8 @@ func (s *Session) receiveLoop(ctx context.Context, st stream, cancel context.Can
 	}
 }
 
-// sendLoop sends the probe, which completes the registration, then reports as they come, and heartbeats while there is nothing else.
+// sendLoop sends the probe, which completes the registration, then reports as they come, and heartbeats among them: the leader learns from
+// them how many slots are free, however much there is to report.
 func (s *Session) sendLoop(ctx context.Context, st stream, every time.Duration, probed <-chan *clusterv1.Probe) error {
 	beat := time.NewTimer(0)
 	defer beat.Stop()
@@ -142,7 +143,6 @@ func (s *Session) sendLoop(ctx context.Context, st stream, every time.Duration, 
 			if err := s.write(st, m); err != nil {
 				return err
 			}
-			beat.Reset(every)
 		}
 	}
 }

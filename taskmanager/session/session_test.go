@@ -278,6 +278,27 @@ func TestRegistersProbesAndBeats(t *testing.T) {
 	require.EqualValues(t, 3, h.all()[0].GetStopWorker().GetAttempt())
 }
 
+// Checkpoints that follow each other closely make more reports than there are heartbeats.
+func TestReportsHoldUpNoHeartbeat(t *testing.T) {
+	j := serve(t)
+	j.registered.HeartbeatIntervalMs = 300
+	s := run(t, &handler{}, j.address)
+	talk := j.next(t)
+	require.Eventually(t, s.Connected, patience, time.Millisecond)
+	limit := time.After(patience)
+	for beats, n := 0, uint64(0); beats < 4; n++ { // the first one comes at once
+		s.Send(acked(n))
+		select {
+		case m := <-talk.got:
+			if m.GetHeartbeat() != nil {
+				beats++
+			}
+		case <-limit:
+			require.Fail(t, "too few heartbeats", "%d, among %d reports", beats, n)
+		}
+	}
+}
+
 func TestNothingIsReportedBeforeTheProbe(t *testing.T) {
 	j := serve(t)
 	j.registered.ProbeObject = "c1/probe"
