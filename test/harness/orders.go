@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-stream/weir/internal/kafkatest"
 	"github.com/weir-stream/weir/internal/orders"
 )
 
@@ -26,13 +27,14 @@ type OrderRun struct {
 	ledger *orders.Ledger
 }
 
-// StartOrders creates the topics and produces n orders at the given rate per second in the background, until the test ends.
+// StartOrders creates the topics and produces n orders, past any proxy before the broker: it is the job that is tried, at the given
+// rate per second in the background, until the test ends.
 func (c *Cluster) StartOrders(n, rate uint64) *OrderRun {
 	c.t.Helper()
 	name := fmt.Sprintf("%s-%d", strings.Map(topicRune, c.t.Name()), time.Now().UnixNano())
 	r := &OrderRun{
 		t:      c.t,
-		Topics: orders.Topics{Brokers: []string{c.Broker.Addr()}, Orders: name + "-orders", Totals: name + "-totals", Replication: 1},
+		Topics: orders.Topics{Brokers: []string{c.Broker.Direct()}, Orders: name + "-orders", Totals: name + "-totals", Replication: 1},
 		Input:  orders.Stream{Orders: n, Rate: rate, Base: time.Now().Truncate(orders.Window).UnixMilli()},
 	}
 	c.t.Cleanup(func() {
@@ -41,6 +43,7 @@ func (c *Cluster) StartOrders(n, rate uint64) *OrderRun {
 			c.t.Logf("open transactions: %v %v", open, err)
 			ids, err := c.Broker.TransactionalIDs(context.Background(), "")
 			c.t.Logf("transactional ids: %v %v", ids, err)
+			c.t.Logf("input: %s", r.input(c.Broker))
 		}
 	})
 	r.ledger = orders.NewLedger(r.Input.Expected())
@@ -76,6 +79,35 @@ func (r *OrderRun) take(t orders.Total) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ledger.Add(t, time.Now())
+}
+
+// input says how often the orders are in the input topic: a broker that dies may have taken one twice, or forgotten it, which no job can
+// mend.
+func (r *OrderRun) input(broker *kafkatest.Broker) string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	records, err := broker.ReadCommitted(ctx, r.Topics.Orders)
+	if err != nil {
+		return err.Error()
+	}
+	seen := make(map[uint64]int)
+	twice, example := 0, uint64(0)
+	for _, rec := range records {
+		o, err := orders.DecodeOrder(rec.Value)
+		if err != nil {
+			return err.Error()
+		}
+		if seen[o.Seq]++; seen[o.Seq] == 2 && o.Seq < r.Input.Orders { // the flush orders share a number
+			twice, example = twice+1, o.Seq
+		}
+	}
+	missing := 0
+	for n := range r.Input.Orders {
+		if seen[n] == 0 {
+			missing++
+		}
+	}
+	return fmt.Sprintf("%d records, %d orders more than once (such as %d), %d orders missing", len(records), twice, example, missing)
 }
 
 // Args are the job's arguments for this run.
