@@ -45,6 +45,7 @@ func TestTaskManagerKilledWithASpareSlot(t *testing.T) {
 	size := totalBytes(t, c, id)
 
 	var took []time.Duration
+	stall := harness.WatchStalls(t)
 	for range kills {
 		reader.next(t, time.Now())
 		victim, _ := busyTaskManager(t, c)
@@ -61,9 +62,9 @@ func TestTaskManagerKilledWithASpareSlot(t *testing.T) {
 	requireNothingLeft(t, c, out)
 	slices.Sort(took)
 	median := took[kills/2]
-	t.Logf("committed output again after %s (median of %d kills, %s to %s), %d MB of state", median.Round(time.Millisecond), kills,
-		took[0].Round(time.Millisecond), took[kills-1].Round(time.Millisecond), size>>20)
-	require.Less(t, median, 3*time.Second)
+	t.Logf("committed output again after %s (median of %d kills, %s to %s), %d MB of state, longest stall of the machine %s", median.Round(time.Millisecond), kills,
+		took[0].Round(time.Millisecond), took[kills-1].Round(time.Millisecond), size>>20, stall())
+	require.Less(t, median, 3*time.Second+stall())
 }
 
 // How soon the leader knows, by its own log.
@@ -83,16 +84,16 @@ func TestLossOfATaskManagerIsNoticed(t *testing.T) {
 		})
 		return seen.Sub(at)
 	}
-	dies, stands := c.TaskManagers()[0], c.TaskManagers()[1]
+	dies, stands, stall := c.TaskManagers()[0], c.TaskManagers()[1], harness.WatchStalls(t)
 	at := time.Now().Truncate(time.Millisecond) // the precision of the log
 	require.NoError(t, dies.Kill())
 	death := noticed(dies, at)
 	at = time.Now().Truncate(time.Millisecond)
 	freeze(t, stands.PID())
 	silence := noticed(stands, at)
-	t.Logf("death noticed after %s, silence after %s", death, silence)
-	require.LessOrEqual(t, death, time.Second)
-	require.Less(t, silence, 5*time.Second)
+	t.Logf("death noticed after %s, silence after %s, longest stall of the machine %s", death, silence, stall())
+	require.LessOrEqual(t, death, time.Second+stall())
+	require.Less(t, silence, 5*time.Second+stall())
 }
 
 // fillState writes one record of each key, with a value that does not compress.
