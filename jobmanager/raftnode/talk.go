@@ -15,7 +15,7 @@ type introduction struct {
 	HasState bool   `json:"has_state"`
 	Address  string `json:"address,omitempty"`
 	Level    uint32 `json:"level,omitempty"`
-	// Term is the highest term seen; 0 from a member that is starting, or too old to tell.
+	// Term is the highest term seen; 0 from a member that is starting or has no state.
 	Term uint64 `json:"term,omitempty"`
 	// Fresh: the state is the first configuration and nothing else; nobody has stood for election yet.
 	Fresh bool `json:"fresh,omitempty"`

@@ -11,8 +11,8 @@ import (
 // before the call is in its log. Otherwise the error is ErrNotLeader. It writes nothing; a lone member answers at once.
 //
 // A newer leader exists only when a majority has seen its term. So a majority, this member included, is asked anew which term it has
-// seen. The library's own VerifyLeader does not do: an answer that was on its way when the call began satisfies it, and the member may
-// have been frozen since.
+// seen. One that has lost its disk does not count. The library's own VerifyLeader does not do: an answer that was on its way when the
+// call began satisfies it, and the member may have been frozen since.
 func (n *Node) VerifyLeader(ctx context.Context, term uint64) error {
 	if err := n.leadsIn(term); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (n *Node) VerifyLeader(ctx context.Context, term uint64) error {
 		}
 		go func() { agrees <- n.hasSeen(ctx, string(srv.ID), string(address), term) }()
 	}
-	missing := voters/2 + 1 - 1 // itself
+	missing := voters / 2 // besides itself
 	var last error
 	for range asked {
 		if missing == 0 {
@@ -70,8 +70,8 @@ func (n *Node) hasSeen(ctx context.Context, id, at string, term uint64) error {
 		return err
 	case a.Term > term:
 		return fmt.Errorf("%s has seen term %d", id, a.Term)
-	case a.Term == 0: // of an older version, which does not tell
-		return n.wait(ctx, n.raft.VerifyLeader())
+	case a.Term == 0: // it is starting, or has forgotten what it had seen
+		return fmt.Errorf("%s does not know which term it has seen", id)
 	}
 	return nil
 }
