@@ -197,14 +197,7 @@ func (d *disk) waitForRoom() bool {
 			d.giveUp(fmt.Errorf("%w: %s: %w", ErrDisk, d.dir, err))
 		}
 		if err == nil {
-			d.mu.Lock()
-			was := d.full
-			d.full = false
-			d.mu.Unlock()
-			if was {
-				d.trouble("")
-				d.logger.Info("there is space for the raft log again", "dir", d.dir)
-			}
+			d.roomAgain()
 			return true
 		}
 		select {
@@ -212,6 +205,24 @@ func (d *disk) waitForRoom() bool {
 			return false
 		case <-time.After(roomEvery):
 		}
+	}
+}
+
+// look notices that there is space again where nobody has had anything to write since.
+func (d *disk) look() {
+	if d.isFull() && d.room() == nil {
+		d.roomAgain()
+	}
+}
+
+func (d *disk) roomAgain() {
+	d.mu.Lock()
+	was := d.full
+	d.full = false
+	d.mu.Unlock()
+	if was {
+		d.trouble("")
+		d.logger.Info("there is space for the raft log again", "dir", d.dir)
 	}
 }
 

@@ -82,9 +82,11 @@ func (n *Node) giveUp(err error) {
 }
 
 // checkLeader looks, while this member leads, whether the library's main loop and the disk still answer: its heartbeats come from
-// elsewhere and prove nothing. A leader with nothing to write writes a mark from time to time.
+// elsewhere and prove nothing. A leader with nothing to write writes a mark from time to time. On any member it looks whether a disk
+// that was full has space again.
 func (n *Node) checkLeader(ctx context.Context) {
 	n.every(ctx, n.cfg.WriteHang/4, func(context.Context) {
+		n.disk.look()
 		if !n.IsLeader() {
 			return
 		}

@@ -167,6 +167,12 @@ func TestWritesWaitForSpace(t *testing.T) {
 	mu.Unlock()
 	require.ErrorIs(t, d.StoreLogs([]*raft.Log{{Index: 2}}), syscall.ENOSPC)
 	store.set(nil, nil)
+	require.True(t, d.isFull())
+	d.look()
+	require.False(t, d.isFull(), "without a write")
+	mu.Lock()
+	require.Empty(t, said[len(said)-1], "the trouble is over")
+	mu.Unlock()
 	require.NoError(t, d.StoreLogs([]*raft.Log{{Index: 2}}))
 	surrender := func() error { mu.Lock(); defer mu.Unlock(); return gaveUp }
 	require.NoError(t, surrender())
