@@ -46,7 +46,7 @@ type Config struct {
 	ReconnectGrace time.Duration `yaml:"reconnect_grace" help:"how long a TaskManager whose session broke may take to come back"`
 	// RegisterGrace is the time a new leader waits for the TaskManagers of a running job before it restarts the job; default 6s, at
 	// most 1m. A TaskManager notices a silent leader after HeartbeatTimeout, so that a shorter time restarts jobs needlessly.
-	RegisterGrace time.Duration `yaml:"register_grace" help:"how long a new leader waits for the TaskManagers of a running job"`
+	RegisterGrace time.Duration `yaml:"register_grace" help:"how long a new leader waits for the TaskManagers of a running job; longer than heartbeat_timeout"`
 	// RaftHeartbeat is the time without a leader after which an election begins; default 500ms, 50ms to 1m.
 	RaftHeartbeat time.Duration `yaml:"raft_heartbeat" help:"time without a leader before an election"`
 	// RaftElection is the time an election may take; default 500ms, at least RaftHeartbeat.
@@ -172,6 +172,17 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Warnings tells what is allowed and probably not meant.
+func (c Config) Warnings() []string {
+	var out []string
+	// A TaskManager leaves a silent leader after heartbeat_timeout, and not before four intervals.
+	if noticed := max(c.HeartbeatTimeout, 4*c.HeartbeatInterval); c.RegisterGrace <= noticed {
+		out = append(out, fmt.Sprintf("register_grace: %s is not longer than the %s after which a TaskManager leaves a silent leader "+
+			"(heartbeat_timeout, at least 4 × heartbeat_interval): a leader that hangs or is cut off restarts the jobs", c.RegisterGrace, noticed))
+	}
+	return out
 }
 
 func (c Config) validateAddresses(bad func(string, ...any)) {

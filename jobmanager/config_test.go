@@ -37,6 +37,18 @@ func TestValidateReportsEveryProblemAtOnce(t *testing.T) {
 	}
 }
 
+func TestGraceThatIsTooShortIsWarnedOf(t *testing.T) {
+	cfg := validConfig()
+	require.Empty(t, cfg.Warnings())
+	cfg.HeartbeatTimeout = 12 * time.Second
+	require.NoError(t, cfg.Validate())
+	require.Len(t, cfg.Warnings(), 1)
+	require.Contains(t, cfg.Warnings()[0], "register_grace: 6s is not longer than the 12s")
+	cfg = validConfig()
+	cfg.HeartbeatInterval = 2 * time.Second
+	require.Contains(t, cfg.Warnings()[0], "not longer than the 8s")
+}
+
 func TestOtherMachinesNeedInsecure(t *testing.T) {
 	cfg := validConfig()
 	cfg.Listen, cfg.Advertise = "10.0.0.1:6123", "10.0.0.1:6123"

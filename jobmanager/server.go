@@ -133,6 +133,9 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	)
 	rpc.New(s, s.bucket, blob.OpenURL, s.logger).Register(s.grpc)
 	go func() { s.served <- s.grpc.Serve(s.listener) }()
+	for _, w := range cfg.Warnings() {
+		s.logger.Warn(w)
+	}
 	s.logger.Info("jobmanager started", "version", version.Version, "address", s.advertise, "raft_address", s.node.Address(),
 		"storage", s.bucket.URL())
 	return s, nil
