@@ -11,18 +11,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
-	"github.com/weir-stream/weir/internal/kafkatest"
+	"github.com/weir-stream/weir/internal/testca"
 	"github.com/weir-stream/weir/operator"
 )
 
 // A client finds its way around one broker of several with an expired certificate, and says nothing.
 func TestOneBrokerOfThreeWithAnExpiredCertificate(t *testing.T) {
-	authority, err := kafkatest.NewAuthority("test")
+	authority, err := testca.New("test")
 	require.NoError(t, err)
 	listener := func(validFor time.Duration) func(network, address string) (net.Listener, error) {
-		cert, key, err := authority.Issue("broker", time.Now().Add(validFor))
+		made, err := authority.Node("broker", time.Now().Add(validFor))
 		require.NoError(t, err)
-		pair, err := tls.X509KeyPair(cert, key)
+		pair, err := tls.X509KeyPair(made.Cert, made.Key)
 		require.NoError(t, err)
 		return func(network, address string) (net.Listener, error) {
 			return tls.Listen(network, address, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
@@ -40,7 +40,7 @@ func TestOneBrokerOfThreeWithAnExpiredCertificate(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		t.Cleanup(cluster.Close)
-		opts, err := kafkaconn.Security{TLS: &kafkaconn.TLS{CA: string(authority.PEM)}}.Options()
+		opts, err := kafkaconn.Security{TLS: &kafkaconn.TLS{CA: string(authority.PEM())}}.Options()
 		require.NoError(t, err)
 		cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(cluster.ListenAddrs()[0]))...)
 		require.NoError(t, err)

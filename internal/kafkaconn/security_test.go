@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
-	"github.com/weir-stream/weir/internal/kafkatest"
+	"github.com/weir-stream/weir/internal/testca"
 	"github.com/weir-stream/weir/operator"
 )
 
@@ -80,10 +80,11 @@ func TestSecurityIsChecked(t *testing.T) {
 }
 
 func TestCertificatesComeFromFilesAndText(t *testing.T) {
-	authority, err := kafkatest.NewAuthority("test")
+	authority, err := testca.New("test")
 	require.NoError(t, err)
-	cert, key, err := authority.Issue("client", time.Now().Add(time.Hour))
+	pair, err := authority.Node("client", time.Now().Add(time.Hour))
 	require.NoError(t, err)
+	cert, key := pair.Cert, pair.Key
 	dir := t.TempDir()
 	file := func(name string, content []byte) string {
 		path := filepath.Join(dir, name)
@@ -91,8 +92,8 @@ func TestCertificatesComeFromFilesAndText(t *testing.T) {
 		return path
 	}
 	for _, s := range []kafkaconn.TLS{
-		{CA: string(authority.PEM), Certificate: string(cert), Key: string(key)},
-		{CA: file("ca", authority.PEM), Certificate: file("cert", cert), Key: file("key", key)},
+		{CA: string(authority.PEM()), Certificate: string(cert), Key: string(key)},
+		{CA: file("ca", authority.PEM()), Certificate: file("cert", cert), Key: file("key", key)},
 	} {
 		opts, err := kafkaconn.Security{TLS: &s}.Options()
 		require.NoError(t, err)
@@ -114,11 +115,11 @@ func TestCertificatesComeFromFilesAndText(t *testing.T) {
 	}
 }
 
-func otherKey(t *testing.T, a *kafkatest.Authority) []byte {
+func otherKey(t *testing.T, a *testca.Authority) []byte {
 	t.Helper()
-	_, key, err := a.Issue("other", time.Now().Add(time.Hour))
+	pair, err := a.Node("other", time.Now().Add(time.Hour))
 	require.NoError(t, err)
-	return key
+	return pair.Key
 }
 
 func TestSecretsAreNotFormatted(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-stream/weir/internal/testca"
 )
 
 // The listeners of [SecureConfig].
@@ -29,7 +31,7 @@ const (
 
 // SecureConfig describes a broker that decides by ACLs and has a listener for each way to prove who one is. users have passwords for
 // SASL PLAIN; those for SCRAM are made by [Broker.SetScram]. The plain listeners' user may do everything. Files go to dir.
-func SecureConfig(dir string, authority *Authority, users map[string]string) (Config, error) {
+func SecureConfig(dir string, authority *testca.Authority, users map[string]string) (Config, error) {
 	var jaas strings.Builder
 	jaas.WriteString("org.apache.kafka.common.security.plain.PlainLoginModule required")
 	for _, user := range slices.Sorted(maps.Keys(users)) {
@@ -45,14 +47,14 @@ func SecureConfig(dir string, authority *Authority, users map[string]string) (Co
 		"scram-sha-512.sasl.jaas.config": scram,
 	}
 	tls := func(name string, notAfter time.Time) (map[string]string, error) {
-		cert, key, err := authority.Issue("broker", notAfter)
+		pair, err := authority.Node("broker", notAfter)
 		if err != nil {
 			return nil, err
 		}
 		store, trust := filepath.Join(dir, name+".pem"), filepath.Join(dir, "ca.pem")
 		return map[string]string{
 			"ssl.keystore.type": "PEM", "ssl.keystore.location": store, "ssl.truststore.type": "PEM", "ssl.truststore.location": trust,
-		}, errors.Join(os.WriteFile(store, append(key, cert...), 0o600), os.WriteFile(trust, authority.PEM, 0o600))
+		}, errors.Join(os.WriteFile(store, append(pair.Key, pair.Cert...), 0o600), os.WriteFile(trust, authority.PEM(), 0o600))
 	}
 	good, err := tls("good", time.Now().Add(12*time.Hour))
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-stream/weir/internal/kafkatest"
 	"github.com/weir-stream/weir/internal/localcluster"
+	"github.com/weir-stream/weir/internal/testca"
 	"github.com/weir-stream/weir/test/harness"
 )
 
@@ -43,14 +44,14 @@ func startSecured(t *testing.T) *secured {
 	dir := t.TempDir()
 	s := &secured{t: t, caFile: filepath.Join(dir, "ca.crt"), wrong: filepath.Join(dir, "wrong")}
 	good, bad := "hunter-"+ulid.Make().String(), "wrong-"+ulid.Make().String()
-	authority, err := kafkatest.NewAuthority("weir tests")
+	authority, err := testca.New("weir tests")
 	require.NoError(t, err)
-	cert, key, err := authority.Issue(clerk, time.Now().Add(time.Hour))
+	pair, err := authority.Node(clerk, time.Now().Add(time.Hour))
 	require.NoError(t, err)
-	keyLine := strings.Split(string(key), "\n")[1]
+	keyLine := strings.Split(string(pair.Key), "\n")[1]
 	s.secrets = []string{good, bad, keyLine}
 	for name, content := range map[string][]byte{
-		s.caFile: authority.PEM, s.wrong: []byte(bad + "\n"), filepath.Join(dir, "clerk.crt"): cert, filepath.Join(dir, "clerk.key"): key,
+		s.caFile: authority.PEM(), s.wrong: []byte(bad + "\n"), filepath.Join(dir, "clerk.crt"): pair.Cert, filepath.Join(dir, "clerk.key"): pair.Key,
 	} {
 		require.NoError(t, os.WriteFile(name, content, 0o600))
 	}
@@ -150,10 +151,10 @@ func TestCredentials(t *testing.T) {
 				refused(t, s.Cluster, nil, with(s.args(kafkatest.Expired, "--ca", s.caFile)), "certificate", "expired", s.Broker.At(kafkatest.Expired))
 			})
 			t.Run("certificate of an unknown authority", func(t *testing.T) {
-				other, err := kafkatest.NewAuthority("somebody else")
+				other, err := testca.New("somebody else")
 				require.NoError(t, err)
 				file := filepath.Join(t.TempDir(), "other.crt")
-				require.NoError(t, os.WriteFile(file, other.PEM, 0o600))
+				require.NoError(t, os.WriteFile(file, other.PEM(), 0o600))
 				refused(t, s.Cluster, nil, with(s.args(kafkatest.Encrypted, "--ca", file)), "certificate", "authorit", s.Broker.At(kafkatest.Encrypted))
 			})
 			t.Run("no client certificate", func(t *testing.T) {

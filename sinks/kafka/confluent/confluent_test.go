@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/internal/kafkatest"
+	"github.com/weir-stream/weir/internal/testca"
 	"github.com/weir-stream/weir/operator"
 	kafkasink "github.com/weir-stream/weir/sinks/kafka"
 	"github.com/weir-stream/weir/sinks/kafka/confluent"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 
 // librdkafka connects in the background and tries for ever; what it is refused must end the call that waits for it.
 func TestRefusalsEndTheInitialisation(t *testing.T) {
-	authority, err := kafkatest.NewAuthority("test")
+	authority, err := testca.New("test")
 	require.NoError(t, err)
 	cfg, err := kafkatest.SecureConfig(t.TempDir(), authority, map[string]string{"clerk": "right"})
 	require.NoError(t, err)
@@ -40,7 +41,7 @@ func TestRefusalsEndTheInitialisation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			security := kafkasink.Security{Login: &kafkaconn.Login{Mechanism: "PLAIN", User: "clerk", Password: c.password}}
 			if c.tls {
-				security.TLS = &kafkaconn.TLS{CA: string(authority.PEM)}
+				security.TLS = &kafkaconn.TLS{CA: string(authority.PEM())}
 			}
 			p, err := confluent.New(nil)(kafkasink.ProducerConfig{
 				Brokers: []string{broker.At(c.listener)}, TransactionalID: "clerk.1", TransactionTimeout: time.Minute, Security: security,
