@@ -2,7 +2,9 @@ package jobmanager_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -68,4 +70,28 @@ func TestLeaderChangeWithoutStorageIsSurvived(t *testing.T) {
 	require.Never(t, func() bool { return len(others[0].done)+len(others[1].done) > 0 }, 3*time.Second, 100*time.Millisecond, "a member ended")
 	require.NoError(t, os.Rename(dir+"-away", dir))
 	c.leader()
+}
+
+// A mount that hangs keeps no member in a leadership in which it cannot serve. Opening a pipe hangs until somebody writes to it.
+func TestLeaderWithHangingStorageGivesWay(t *testing.T) {
+	c := newCluster(t, 3)
+	leader := c.leader()
+	probe := filepath.Join(strings.TrimPrefix(c.storage, "file://"), leader.server.View().ClusterID(), "probe")
+	require.NoError(t, os.Rename(probe, probe+"-away"))
+	require.NoError(t, syscall.Mkfifo(probe, 0o644))
+	leader.stop()
+	led := make(map[*member]bool)
+	eventually(t, "both others have led", func() bool {
+		for _, m := range c.members {
+			if m != leader && m.server.LeaderID() == m.cfg.ID {
+				led[m] = true
+			}
+		}
+		return len(led) == 2
+	})
+	pipe, err := os.OpenFile(probe, os.O_RDWR, 0) // which ends the hanging
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(probe+"-away", probe))
+	c.leader()
+	require.NoError(t, pipe.Close())
 }

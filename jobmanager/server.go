@@ -55,7 +55,9 @@ type Server struct {
 	served    chan error // the end of the gRPC server
 	// wrongStorage gets why this member, the only one, must not lead, at most once.
 	wrongStorage chan error
-	gaveWay      time.Time // of the goroutine that serves a term
+	// Of the goroutine that serves a term.
+	gaveWay time.Time   // when another member was last asked to lead
+	probing chan probed // the answer of a probe that has not come back; nil without
 }
 
 var _ rpc.Cluster = (*Server)(nil)

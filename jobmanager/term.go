@@ -27,6 +27,8 @@ const (
 	beginRetry = 500 * time.Millisecond
 	// giveWayEvery is how long a leader without storage leads on once it has given way to the others.
 	giveWayEvery = 5 * time.Second
+	// probeTimeout is how long storage may take to tell whether it is the cluster's, before another member gets its turn.
+	probeTimeout = 5 * time.Second
 	// learnMembersEvery is the pause between two rounds of asking the other members who they are.
 	learnMembersEvery = 5 * time.Second
 )
@@ -94,7 +96,7 @@ func (s *Server) serveTerm(ctx context.Context) {
 	object := probeObject(clusterID)
 	var content string
 	if !s.retry(ctx, "read the probe object", func() (err error) {
-		if content, err = s.probe(ctx, object); err == nil && content == "" {
+		if content, err = s.probeSoon(ctx, object); err == nil && content == "" {
 			err = fmt.Errorf("storage_url: %s does not hold the files of cluster %s (there is no %s): "+
 				"set it to the storage that the other JobManagers use, or mount it", s.bucket.URL(), clusterID, object)
 			s.endIfAlone(err)
@@ -241,6 +243,33 @@ func (s *Server) learnMembers(ctx context.Context) {
 
 // probeObject names the object by which nodes tell whether they see the cluster's storage.
 func probeObject(clusterID string) string { return clusterID + "/probe" }
+
+// probed is what a probe has found.
+type probed struct {
+	content string
+	err     error
+}
+
+// probeSoon is probe for storage that may hang: it gives up in time, and hears later what the call that hangs has found.
+func (s *Server) probeSoon(ctx context.Context, object string) (string, error) {
+	if s.probing == nil {
+		answer := make(chan probed, 1)
+		s.probing = answer
+		go func() {
+			content, err := s.probe(context.WithoutCancel(ctx), object)
+			answer <- probed{content, err}
+		}()
+	}
+	select {
+	case a := <-s.probing:
+		s.probing = nil
+		return a.content, a.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-time.After(probeTimeout):
+		return "", fmt.Errorf("storage_url: %s does not answer within %s", s.bucket.URL(), probeTimeout)
+	}
+}
 
 // probe returns the content of the cluster's probe object; empty when there is none.
 func (s *Server) probe(ctx context.Context, object string) (string, error) {
