@@ -136,7 +136,7 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	rpc.New(s, s.bucket, blob.OpenURL, s.logger).Register(s.grpc)
 	go func() { s.served <- s.grpc.Serve(s.listener) }()
 	for _, w := range cfg.Warnings() {
-		s.logger.Warn(w)
+		s.logger.Warn("a setting is probably not meant", "setting", w)
 	}
 	s.logger.Info("jobmanager started", "version", version.Version, "address", s.advertise, "raft_address", s.node.Address(),
 		"storage", s.bucket.URL())
