@@ -6,6 +6,7 @@
 package confluent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	kafkasink "github.com/weir-stream/weir/sinks/kafka"
@@ -189,14 +191,15 @@ func (p *producer) Flush(ctx context.Context) error {
 	return nil
 }
 
+// Identity asks the coordinator, since librdkafka does not tell. One that is being chosen or moved is asked again until ctx ends.
 func (p *producer) Identity(ctx context.Context) (kafkasink.Identity, error) {
-	described, err := kadm.NewClient(p.admin).DescribeTransactions(ctx, p.cfg.TransactionalID)
-	if err != nil {
-		return kafkasink.Identity{}, err
-	}
-	d, err := described.On(p.cfg.TransactionalID, nil)
-	if err == nil {
-		err = d.Err
+	d, err := p.describe(ctx)
+	for ; kerr.IsRetriable(err); d, err = p.describe(ctx) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return kafkasink.Identity{}, err
+		}
 	}
 	if err != nil {
 		return kafkasink.Identity{}, err
@@ -205,6 +208,15 @@ func (p *producer) Identity(ctx context.Context) (kafkasink.Identity, error) {
 		return kafkasink.Identity{}, fmt.Errorf("transaction %s is %s, not open", p.cfg.TransactionalID, d.State)
 	}
 	return kafkasink.Identity{ProducerID: d.ProducerID, ProducerEpoch: d.ProducerEpoch, EndTxnVersion: kafkasink.EndTxnV1}, nil
+}
+
+func (p *producer) describe(ctx context.Context) (kadm.DescribedTransaction, error) {
+	described, err := kadm.NewClient(p.admin).DescribeTransactions(ctx, p.cfg.TransactionalID)
+	if err != nil {
+		return kadm.DescribedTransaction{}, err
+	}
+	d, err := described.On(p.cfg.TransactionalID, nil)
+	return d, cmp.Or(err, d.Err)
 }
 
 func (p *producer) Commit(ctx context.Context) error {
