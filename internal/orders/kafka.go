@@ -18,6 +18,10 @@ type Topics struct {
 	Orders      string
 	Totals      string
 	Replication int16
+	// Quiet, when not nil, delivers functions that Produce calls while no order is on its way. The death of a broker is one of them: a
+	// broker that comes back takes the repetition of an unanswered request for a gap, and the client then writes the orders again under
+	// another epoch, so that the input has them twice.
+	Quiet chan func()
 }
 
 // Create makes both topics; they must not exist.
@@ -81,6 +85,11 @@ func (t Topics) Produce(ctx context.Context, s Stream, produced *atomic.Uint64) 
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case do := <-t.Quiet:
+			if err := client.Flush(ctx); err != nil {
+				return fmt.Errorf("produce: %w", err)
+			}
+			do()
 		case <-ticker.C:
 		}
 	}

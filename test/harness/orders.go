@@ -34,7 +34,9 @@ func (c *Cluster) StartOrders(n, rate uint64) *OrderRun {
 	name := fmt.Sprintf("%s-%d", strings.Map(topicRune, c.t.Name()), time.Now().UnixNano())
 	r := &OrderRun{
 		t:      c.t,
-		Topics: orders.Topics{Brokers: []string{c.Broker.Direct()}, Orders: name + "-orders", Totals: name + "-totals", Replication: 1},
+		Topics: orders.Topics{
+			Brokers: []string{c.Broker.Direct()}, Orders: name + "-orders", Totals: name + "-totals", Replication: 1, Quiet: make(chan func()),
+		},
 		Input:  orders.Stream{Orders: n, Rate: rate, Base: time.Now().Truncate(orders.Window).UnixMilli()},
 	}
 	c.t.Cleanup(func() {
@@ -55,6 +57,14 @@ func (c *Cluster) StartOrders(n, rate uint64) *OrderRun {
 			c.t.Errorf("produce: %v", err)
 		}
 		r.finished.Store(true)
+		for {
+			select {
+			case do := <-r.Topics.Quiet:
+				do()
+			case <-ctx.Done():
+				return
+			}
+		}
 	})
 	wg.Go(func() {
 		if err := r.Topics.Read(ctx, r.take); err != nil && ctx.Err() == nil {
@@ -66,6 +76,16 @@ func (c *Cluster) StartOrders(n, rate uint64) *OrderRun {
 		wg.Wait()
 	})
 	return r
+}
+
+// WhileQuiet calls do while no order is on its way to the broker, and returns when it has.
+func (r *OrderRun) WhileQuiet(do func()) {
+	done := make(chan struct{})
+	r.Topics.Quiet <- func() {
+		defer close(done)
+		do()
+	}
+	<-done
 }
 
 func topicRune(r rune) rune {

@@ -2,6 +2,7 @@ package robustness_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"syscall"
@@ -78,10 +79,11 @@ var faults = []fault{
 	}},
 	{"break the broker's connections", 2, func(w *world) { w.proxy.Break() }},
 	{"kill the broker", 1, func(w *world) {
-		require.NoError(w.t, w.broker.Kill())
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		require.NoError(w.t, w.broker.Restart(ctx))
+		var err error
+		w.run.WhileQuiet(func() { err = errors.Join(w.broker.Kill(), w.broker.Restart(ctx)) })
+		require.NoError(w.t, err)
 	}},
 }
 
