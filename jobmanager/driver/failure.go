@@ -63,8 +63,8 @@ func (j *job) onTaskFailed(w *worker, e *workerv1.TaskFailed) {
 	if f.task == "" { // reported by the TaskManager for the whole process
 		f.origin = originProcess
 	}
-	// Trouble of one task while another TaskManager is out of sight is most likely about that one.
-	if f.class == restartClass {
+	// Trouble of one task while another TaskManager is out of sight is most likely about that one, unless it has only not registered yet.
+	if f.class == restartClass && j.phase != phaseTakeover {
 		for _, o := range j.att.workers {
 			if known, ok := j.tms[o.tm]; o.tm != w.tm && (!ok || !known.Connected) {
 				f.message = fmt.Sprintf("TaskManager %s on %s is not reachable (seen by task %s: %s)", o.tm, o.host, f.task, f.message)

@@ -204,7 +204,7 @@ func (w *worker) watch(p *process) error {
 		return nil
 	case <-w.broken:
 	}
-	grace := time.NewTimer(w.s.cfg.CancelDeadline)
+	grace := time.NewTimer(w.farewell())
 	defer grace.Stop()
 	select {
 	case <-p.done:
@@ -213,6 +213,19 @@ func (w *worker) watch(p *process) error {
 		p.kill()
 		return fmt.Errorf("the worker process stopped answering on its control connection (limit %v) and was killed", w.s.cfg.StallTimeout)
 	}
+}
+
+// suddenEnd is how long a worker may take to exit once its connection broke without a reason to end: one that lives exits at once.
+const suddenEnd = 500 * time.Millisecond
+
+// farewell returns how long a worker without a connection may take to exit.
+func (w *worker) farewell() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping || w.leaving || w.failed {
+		return w.s.cfg.CancelDeadline
+	}
+	return min(suddenEnd, w.s.cfg.CancelDeadline)
 }
 
 // drainLimit bounds the wait for the last events of a dead process, which are in the socket's buffer already.

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-stream/weir/internal/localcluster"
-	"github.com/weir-stream/weir/taskmanager"
 	"github.com/weir-stream/weir/test/harness"
 )
 
@@ -137,9 +136,7 @@ func freezeWithinTransactions(t *testing.T, c *harness.Cluster, job string, work
 
 // A worker that stands still takes the whole job with it, since its output is missing in every checkpoint: its TaskManager kills it.
 func TestFrozenWorkerIsKilledAndReplaced(t *testing.T) {
-	c := harness.Start(t, localcluster.Config{
-		JobManagers: 1, TaskManagers: 2, Slots: 1, ConfigureTaskManager: shortStall,
-	})
+	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 2, Slots: 1})
 	run := c.StartOrders(14*2000, 2000)
 	id := c.Submit([]string{"-p", "2"}, run.Args()...)
 	c.WaitState(id, "RUNNING", 30*time.Second)
@@ -148,15 +145,13 @@ func TestFrozenWorkerIsKilledAndReplaced(t *testing.T) {
 	at := time.Now()
 	freeze(t, worker)
 	harness.AwaitDead(t, []int{worker}, 20*time.Second)
+	dead := time.Since(at)
 	run.AwaitOutput(time.Now(), 20*time.Second)
-	t.Logf("committed output again %s after the freeze", time.Since(at).Round(100*time.Millisecond))
+	t.Logf("killed %s after the freeze, committed output again after %s", dead.Round(100*time.Millisecond), time.Since(at).Round(100*time.Millisecond))
 	run.RequireExactlyOnce(time.Minute)
 	c.MustWeir("cancel", id)
 	requireNothingLeft(t, c, run.Topics.Totals)
 }
-
-// shortStall makes a TaskManager notice a standing worker soon.
-func shortStall(cfg *taskmanager.Config) { cfg.StallTimeout = 3 * time.Second }
 
 // busyTaskManager returns a TaskManager that runs a worker, and the worker's process id.
 func busyTaskManager(t *testing.T, c *harness.Cluster) (tm *localcluster.Process, worker int) {
