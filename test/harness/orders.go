@@ -33,11 +33,11 @@ func (c *Cluster) StartOrders(n, rate uint64) *OrderRun {
 	c.t.Helper()
 	name := fmt.Sprintf("%s-%d", strings.Map(topicRune, c.t.Name()), time.Now().UnixNano())
 	r := &OrderRun{
-		t:      c.t,
+		t: c.t,
 		Topics: orders.Topics{
 			Brokers: []string{c.Broker.Direct()}, Orders: name + "-orders", Totals: name + "-totals", Replication: 1, Quiet: make(chan func()),
 		},
-		Input:  orders.Stream{Orders: n, Rate: rate, Base: time.Now().Truncate(orders.Window).UnixMilli()},
+		Input: orders.Stream{Orders: n, Rate: rate, Base: time.Now().Truncate(orders.Window).UnixMilli()},
 	}
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
