@@ -15,6 +15,9 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS  := -X github.com/weir-stream/weir/internal/version.Version=$(VERSION)
 DURATION ?= 10m
 SEED     ?= 0
+# Rounds of stops and of rolling restarts in the robustness suite.
+STOPS    ?= 20
+ROLLS    ?= 3
 # Packages whose tests start processes and brokers; they run one after the other, after the rest.
 E2E      := ./test/...
 
@@ -35,15 +38,15 @@ test-unit: check-test-tools ## unit and component tests, without the race detect
 	go test -shuffle=on $$(go list ./... | grep -v '/weir/test/')
 
 test-race: check-test-tools ## unit and component tests with the race detector
-	go test -race -shuffle=on -timeout 15m $$(go list ./... | grep -v '/weir/test/')
+	go test -race -shuffle=on -timeout 25m $$(go list ./... | grep -v '/weir/test/')
 
 test-e2e: check-test-tools ## tests with real processes and a real Kafka
-	go test -race -shuffle=on -p 1 -timeout 20m $(E2E)
+	go test -race -shuffle=on -p 1 -timeout 45m $(E2E)
 
 test-robustness: check-test-tools ## random faults against a model: make test-robustness DURATION=10m SEED=7
 	WEIR_ROBUSTNESS_DURATION=$(DURATION) WEIR_ROBUSTNESS_SEED=$(SEED) go test -count=1 -timeout 24h -run TestRobustness -v ./test/robustness
-	WEIR_ROUNDS=20 go test -count=1 -timeout 20m -run TestStopsInTheMiddleOfCheckpoints ./test/e2e
-	WEIR_ROUNDS=3 go test -count=1 -timeout 20m -run TestRollingRestarts ./test/e2e
+	WEIR_ROUNDS=$(STOPS) go test -count=1 -timeout 20m -run TestStopsInTheMiddleOfCheckpoints ./test/e2e
+	WEIR_ROUNDS=$(ROLLS) go test -count=1 -timeout 20m -run TestRollingRestarts ./test/e2e
 
 fuzz: check-go ## run each fuzz test for FUZZTIME (default 20s)
 	@for p in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
