@@ -74,6 +74,65 @@ func TestWhatIsBornAndGoneIsNeverWritten(t *testing.T) {
 	require.False(t, ok)
 }
 
+// After many keys have expired, what a savepoint would copy is about what is there.
+func TestExpiredStateLeavesTheSegments(t *testing.T) {
+	const keys = 50_000
+	store := statetest.NewStore(t.TempDir())
+	size := func(h *snapshotv1.KeyedSnapshot) (n uint64) {
+		for _, s := range h.GetSegments() {
+			n += s.GetSize()
+		}
+		return n
+	}
+	expire := map[string]func(b *statebackend.Backend[int64], value *statebackend.Value[int64, int64], panes *statebackend.Panes[int64, int64]){
+		"dropped panes": func(_ *statebackend.Backend[int64], _ *statebackend.Value[int64, int64], panes *statebackend.Panes[int64, int64]) {
+			require.NoError(t, panes.Drop(1))
+		},
+		"deleted keys": func(_ *statebackend.Backend[int64], value *statebackend.Value[int64, int64], _ *statebackend.Panes[int64, int64]) {
+			for k := range int64(keys) {
+				require.NoError(t, value.Delete(k))
+			}
+		},
+	}
+	for name, fn := range expire {
+		t.Run(name, func(t *testing.T) {
+			b := statebackend.New(config(t, store), mustKey[int64](t))
+			value := statebackend.NewValue(b, "value", mustCodec[int64](t))
+			panes := statebackend.NewPanes(b, "panes", mustCodec[int64](t))
+			require.NoError(t, b.Open(t.Context()))
+			defer func() { require.NoError(t, b.Close()) }()
+			for k := range int64(keys) {
+				if name == "deleted keys" {
+					require.NoError(t, value.Put(k, k))
+					continue
+				}
+				acc, _, err := panes.Acquire(1, k)
+				require.NoError(t, err)
+				*acc = k
+			}
+			full := write(t, b, 1)
+			b.CheckpointCompleted(1)
+			require.EqualValues(t, keys, entries(full))
+			fn(b, value, panes)
+			require.NoError(t, value.Put(7, 7))
+			h := write(t, b, 2)
+			b.CheckpointCompleted(2)
+			require.LessOrEqual(t, entries(h), uint64(10))
+			require.Less(t, size(h), size(full)/10)
+			restored := statebackend.New(config(t, store, h), mustKey[int64](t))
+			value = statebackend.NewValue(restored, "value", mustCodec[int64](t))
+			panes = statebackend.NewPanes(restored, "panes", mustCodec[int64](t))
+			require.NoError(t, restored.Open(t.Context()))
+			got, ok, err := value.Get(7)
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.EqualValues(t, 7, got)
+			require.Empty(t, panes.All())
+			require.NoError(t, restored.Close())
+		})
+	}
+}
+
 func TestSmallSnapshotsTravelByValue(t *testing.T) {
 	store := statetest.NewStore(t.TempDir())
 	s := newSingle[int](t, config(t, store))

@@ -18,6 +18,7 @@ type Frozen struct {
 	from, epoch uint64
 	segments    []*snapshotv1.Segment
 	changes     []changes // one per state
+	live        int       // rows of all states; -1 while restored rows are not all in memory
 	phase       atomic.Int32
 	result      *snapshotv1.KeyedSnapshot // set before phaseWritten
 	seq         int                       // of the next segment's name
@@ -36,6 +37,10 @@ func (c *core) freeze(checkpoint uint64, full bool) *Frozen {
 	for _, d := range c.states {
 		d.state.freeze()
 		f.changes = append(f.changes, d.state.changes(f.from))
+		f.live += d.state.count()
+	}
+	if !c.complete {
+		f.live = -1
 	}
 	c.epoch++
 	c.frozen = append(c.frozen, f)

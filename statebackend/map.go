@@ -252,6 +252,8 @@ func (s mapState[K, MK, V]) changes(from uint64) changes {
 	return &journalChanges[mapKey[K, MK], V]{frozen: s.frozen, from: from, row: s.appendRow, value: s.codec.Append}
 }
 
+func (s mapState[K, MK, V]) count() int { return s.live }
+
 func (s mapState[K, MK, V]) bytes(perRow int64) int64 {
 	return int64(s.live) * (perRow + int64(unsafe.Sizeof(entry[mapKey[K, MK], V]{})))
 }

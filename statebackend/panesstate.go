@@ -33,6 +33,13 @@ func (s panesState[K, A]) release() {
 	s.frozen = kept
 }
 
+func (s panesState[K, A]) count() (n int) {
+	for _, p := range s.panes {
+		n += len(p.rows)
+	}
+	return n
+}
+
 func (s panesState[K, A]) bytes(perRow int64) (n int64) {
 	for _, p := range s.panes {
 		n += int64(len(p.rows)) * (perRow + int64(unsafe.Sizeof(entry[K, A]{})))

@@ -1,6 +1,9 @@
 package statebackend
 
-import snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+import (
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/statebackend/segment"
+)
 
 // limits are the sizes that decide how segments are cut and merged; sizes are in bytes.
 type limits struct {
@@ -14,11 +17,13 @@ type limits struct {
 	smallState uint64
 	// smallDeltas is the size of deltas that are never worth a new base.
 	smallDeltas uint64
+	// wasteRows is how many useless rows are never worth a new base.
+	wasteRows uint64
 }
 
 // defaultLimits keep segments below 128 MiB, Bloom filter included.
 var defaultLimits = limits{
-	inline: 16 << 10, soft: 96 << 20, hard: 112 << 20, maxRuns: 8, smallState: 4 << 20, smallDeltas: 64 << 10,
+	inline: 16 << 10, soft: 96 << 20, hard: 112 << 20, maxRuns: 8, smallState: 4 << 20, smallDeltas: 64 << 10, wasteRows: 10_000,
 }
 
 // run is the segments that one checkpoint wrote, which lie side by side.
@@ -38,6 +43,19 @@ func runsOf(segments []*snapshotv1.Segment) (runs []run) {
 		runs[n-1].bytes += s.GetSize()
 	}
 	return runs
+}
+
+// wasteful reports whether most rows of a list are of no use any more, as after many keys have expired, so that a new base is worth its
+// while: it has at most half as many rows.
+func (l limits) wasteful(segments []*snapshotv1.Segment, delta []segment.Result, live int) bool {
+	var rows uint64
+	for _, s := range segments {
+		rows += s.GetEntries()
+	}
+	for _, p := range delta {
+		rows += p.Entries
+	}
+	return live >= 0 && rows > 2*uint64(live)+l.wasteRows
 }
 
 // plan decides from which segment on the list is merged with the delta about to be added; len(segments) means not at all, 0 that a

@@ -61,6 +61,8 @@ type state interface {
 	newBatch() batch
 	// loaded tells that every restored row is in memory.
 	loaded()
+	// count returns the number of rows that there are; it is exact once every restored row is in memory.
+	count() int
 	// bytes estimates the size in memory, given the mean size of an encoded row.
 	bytes(perRow int64) int64
 }

@@ -117,6 +117,8 @@ func (t *table[TK, V]) forget(e *entry[TK, V]) {
 	}
 }
 
+func (t *table[TK, V]) count() int { return t.live }
+
 func (t *table[TK, V]) bytes(perRow int64) int64 {
 	return int64(t.live) * (perRow + int64(unsafe.Sizeof(entry[TK, V]{})))
 }

@@ -25,7 +25,7 @@ func (f *Frozen) write(ctx context.Context) (_ []*snapshotv1.Segment, err error)
 		return nil, err
 	}
 	from := f.core.limits.plan(f.segments, delta.bytes())
-	if f.full {
+	if f.full || len(f.segments) > 0 && f.core.limits.wasteful(f.segments, parts, f.live) {
 		from = 0
 	}
 	switch {
