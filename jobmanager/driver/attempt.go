@@ -6,6 +6,7 @@ import (
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 )
@@ -22,7 +23,9 @@ type attempt struct {
 	// notified and aborted are the highest checkpoints that workers were told to be complete or aborted.
 	notified, aborted uint64
 	// adopted is set when a former leader has begun the attempt and everything needed to go on with it is known.
-	adopted *adoption
+	adopted bool
+	// retained are the file lists of the retained checkpoints of an adopted attempt.
+	retained []*snapshotv1.CheckpointMetadata
 }
 
 // worker is the process of an attempt on one TaskManager.

@@ -17,7 +17,7 @@ var tickEvent = checkpoint.Tick{}
 // beginCheckpoints starts the coordinator of the attempt that has just begun to run.
 func (j *job) beginCheckpoints() {
 	cp := j.rec.GetGraph().GetCheckpoints()
-	last, own := fsm.LastCheckpoint(j.rec)
+	_, own := fsm.LastCheckpoint(j.rec)
 	cfg := checkpoint.Config{
 		ClusterID: j.m.cfg.ClusterID, JobID: j.id, Attempt: j.att.number,
 		Fingerprint: j.rec.GetGraph().GetFingerprint(), MaxParallelism: j.rec.GetGraph().GetMaxParallelism(),
@@ -28,20 +28,16 @@ func (j *job) beginCheckpoints() {
 		Restored: j.rec.GetRestore().GetCheckpoint(),
 		Initial:  !own, Full: !own && j.rec.GetFrom() != nil,
 	}
-	if own {
-		cfg.Restored = last.GetId()
-	}
 	if j.reservedID > 0 {
 		// Only this leadership knows which of its ids are unused.
 		cfg.FirstID, cfg.Limit = min(j.usedID+1, j.reservedID), j.reservedID
 	}
-	if a := j.att.adopted; a != nil {
+	if j.att.adopted {
 		j.clearFormer()
-		cfg.Adopted, cfg.History, cfg.Stopping = true, a.retained, j.rec.GetStopRequestId() != ""
+		cfg.Adopted, cfg.History, cfg.Stopping = true, j.att.retained, j.rec.GetStopRequestId() != ""
 		if last := lastOfAttempt(j.rec); last != nil {
 			cfg.Completed, cfg.Uncommitted = last.GetId(), !last.GetSettled()
 		}
-		cfg.Restored = j.rec.GetRestore().GetCheckpoint()
 	}
 	c, effects := checkpoint.New(cfg, time.Now())
 	j.att.coordinator = c

@@ -71,7 +71,7 @@ func (j *job) readRetained() {
 
 func (j *job) onRetainedRead(ev retainedRead) {
 	if j.phase == phaseTakeover {
-		j.att.adopted = &adoption{retained: ev.retained}
+		j.att.adopted, j.att.retained = true, ev.retained
 		j.takenOver()
 	}
 }
@@ -132,7 +132,7 @@ func (j *job) startedAnew(tmID, incarnation string) {
 
 // takenOver goes on once every worker of the attempt is known to live. Those that the former leader did not get to start are started.
 func (j *job) takenOver() {
-	if j.phase != phaseTakeover || j.att.adopted == nil || !j.att.every(func(w *worker) bool { return w.reported }) {
+	if j.phase != phaseTakeover || !j.att.adopted || !j.att.every(func(w *worker) bool { return w.reported }) {
 		return
 	}
 	faultpoint.Hit(faultpoint.TakenOver)
@@ -179,11 +179,6 @@ func (j *job) absent() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// adoption is what a leader knows about an attempt that a former leader has begun.
-type adoption struct {
-	retained []*snapshotv1.CheckpointMetadata
 }
 
 // clearFormer ends what the former leader had in flight in the workers: its checkpoints, whose ids are below those of this leader, and
