@@ -148,11 +148,7 @@ func (s *Services) checkDir(ctx context.Context, dir string) error {
 
 // ReadLogs implements jobv1.JobServiceServer.
 func (s *Services) ReadLogs(req *jobv1.ReadLogsRequest, stream jobv1.JobService_ReadLogsServer) error {
-	l, err := s.leader(stream.Context())
-	if err != nil {
-		return err
-	}
-	rec, err := find(l.Log.View(), req.GetJob())
+	l, rec, err := s.job(stream.Context(), req.GetJob())
 	if err != nil {
 		return err
 	}

@@ -17,11 +17,7 @@ import (
 
 // GetJob implements jobv1.JobServiceServer.
 func (s *Services) GetJob(ctx context.Context, req *jobv1.GetJobRequest) (*jobv1.GetJobResponse, error) {
-	l, err := s.leader(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rec, err := find(l.Log.View(), req.GetJob())
+	l, rec, err := s.job(ctx, req.GetJob())
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +50,7 @@ func (s *Services) ListJobs(ctx context.Context, req *jobv1.ListJobsRequest) (*j
 
 // ListCheckpoints implements jobv1.JobServiceServer: newest first, those in progress and failed ones included.
 func (s *Services) ListCheckpoints(ctx context.Context, req *jobv1.ListCheckpointsRequest) (*jobv1.ListCheckpointsResponse, error) {
-	l, err := s.leader(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rec, err := find(l.Log.View(), req.GetJob())
+	l, rec, err := s.job(ctx, req.GetJob())
 	if err != nil {
 		return nil, err
 	}
@@ -80,11 +72,7 @@ func (s *Services) ListCheckpoints(ctx context.Context, req *jobv1.ListCheckpoin
 
 // ExplainJob implements jobv1.JobServiceServer.
 func (s *Services) ExplainJob(ctx context.Context, req *jobv1.ExplainJobRequest) (*jobv1.ExplainJobResponse, error) {
-	l, err := s.leader(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rec, err := find(l.Log.View(), req.GetJob())
+	l, rec, err := s.job(ctx, req.GetJob())
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
 )
 
@@ -28,4 +29,14 @@ func (s *Services) leader(ctx context.Context) (*Leader, error) {
 	}
 	// Who leads instead is not known here; the client asks the others.
 	return nil, &grpcerr.NotLeaderError{}
+}
+
+// job finds a job for a request that changes nothing, together with the confirmed leadership.
+func (s *Services) job(ctx context.Context, job string) (*Leader, *raftv1.JobRecord, error) {
+	l, err := s.leader(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	rec, err := find(l.Log.View(), job)
+	return l, rec, err
 }
