@@ -178,8 +178,7 @@ func TestRunServesTheLeaderAndStopsInOrder(t *testing.T) {
 	j := newLeader(t)
 	cfg := testConfig(t, j)
 	hash := upload(t, cfg)
-	logs := &lockedBuffer{}
-	stop := start(cfg, slog.New(slog.NewTextHandler(logs, nil)))
+	stop := start(cfg, slog.New(slog.DiscardHandler))
 	register := j.await(t, func(m *clusterv1.SessionRequest) bool { return m.GetRegister() != nil }).GetRegister()
 	require.EqualValues(t, 3, register.GetSlots())
 	require.Equal(t, "probe content", j.await(t, func(m *clusterv1.SessionRequest) bool { return m.GetProbe() != nil }).GetProbe().GetContent())
@@ -291,15 +290,4 @@ func TestInvalidConfigurationStartsNothing(t *testing.T) {
 	cfg.Slots = 0
 	require.ErrorContains(t, taskmanager.Run(t.Context(), cfg, slog.New(slog.DiscardHandler)), "slots")
 	require.NoDirExists(t, cfg.DataDir)
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
 }

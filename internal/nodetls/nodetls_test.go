@@ -1,7 +1,6 @@
 package nodetls_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,27 +18,13 @@ import (
 
 	"github.com/weir-stream/weir/internal/nodetls"
 	"github.com/weir-stream/weir/internal/testca"
+	"github.com/weir-stream/weir/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // logBuffer is a log that a test reads.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+type logBuffer struct{ testlog.Buffer }
 
 // await waits until the log holds every part: a peer may hear of a refusal before it is logged.
 func (l *logBuffer) await(t *testing.T, parts ...string) {

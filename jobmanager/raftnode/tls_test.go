@@ -1,12 +1,10 @@
 package raftnode_test
 
 import (
-	"bytes"
 	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,25 +12,8 @@ import (
 
 	"github.com/weir-stream/weir/internal/nodetls"
 	"github.com/weir-stream/weir/internal/testca"
+	"github.com/weir-stream/weir/internal/testlog"
 )
-
-// logBuffer is a log that a test reads.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) contains(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.b.String(), text)
-}
 
 func keeper(t *testing.T, signed, trusted *testca.Authority, logger *slog.Logger) *nodetls.Keeper {
 	dir := t.TempDir()
@@ -52,7 +33,7 @@ func TestMembersUnderTLS(t *testing.T) {
 	require.NoError(t, err)
 	other, err := testca.New("others")
 	require.NoError(t, err)
-	var log logBuffer
+	var log testlog.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	var nodes []*testNode
 	all := configs(t)
@@ -76,18 +57,18 @@ func TestMembersUnderTLS(t *testing.T) {
 		"that trusts another one": {keeper(t, ca, other, logger), nodetls.ErrUntrusted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var said logBuffer
+			var said testlog.Buffer
 			cfg := all[0]
 			cfg.Dir, cfg.Listen, cfg.TLS = t.TempDir(), "127.0.0.1:0", tc.tls
 			cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
 			stranger := open(t, cfg)
 			_, err := stranger.Introduce(t.Context(), leader.cfg.ID, leader.Address())
 			require.ErrorIs(t, err, tc.says)
-			eventually(t, "it says why it does not begin", func() bool { return said.contains(tc.says.Error()) })
+			eventually(t, "it says why it does not begin", func() bool { return strings.Contains(said.String(), tc.says.Error()) })
 			require.Zero(t, stranger.fsm.value())
 		})
 	}
-	require.True(t, log.contains("CN=member was issued by CN=others"))
+	require.Contains(t, log.String(), "CN=member was issued by CN=others")
 
 	// Bytes that are no TLS end the connection.
 	raw, err := net.Dial("tcp", leader.Address())

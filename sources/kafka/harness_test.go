@@ -1,13 +1,11 @@
 package kafkasource_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/internal/kafkatest"
+	"github.com/weir-stream/weir/internal/testlog"
 	"github.com/weir-stream/weir/sources"
 	kafkasource "github.com/weir-stream/weir/sources/kafka"
 )
@@ -32,24 +31,6 @@ func (c *counters) Skipped(n uint64)     { c.skipped.Add(int64(n)) }
 func (c *counters) DeadLetters(n uint64) { c.deadLetters.Add(int64(n)) }
 func (c *counters) Lost(n uint64)        { c.lost.Add(int64(n)) }
 func (c *counters) Lag(n int64)          { c.lag.Store(n) }
-
-// log collects log lines.
-type log struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
 
 // output collects what a reader emits.
 type output[T any] struct {
@@ -80,7 +61,7 @@ type job[T any] struct {
 	reader   sources.Reader[T]
 	out      *output[T]
 	counters *counters
-	log      *log
+	log      *testlog.Buffer
 	fetched  chan any
 	failed   chan error
 	cancel   context.CancelFunc
@@ -98,7 +79,7 @@ type place struct {
 func open[T any](t *testing.T, src sources.Source[T], p place) (*job[T], error) {
 	t.Helper()
 	j := &job[T]{
-		t: t, counters: &counters{}, log: &log{}, fetched: make(chan any), failed: make(chan error, 1), done: make(chan struct{}),
+		t: t, counters: &counters{}, log: &testlog.Buffer{}, fetched: make(chan any), failed: make(chan error, 1), done: make(chan struct{}),
 		out: &output[T]{splits: map[string]int{}, caughtUp: map[int]time.Time{}},
 	}
 	require.NoError(t, src.Validate(sources.JobSettings{}))

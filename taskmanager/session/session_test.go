@@ -21,6 +21,7 @@ import (
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/testlog"
 	"github.com/weir-stream/weir/taskmanager/session"
 )
 
@@ -437,7 +438,7 @@ func TestRefusalAtTheStartEndsTheTaskManager(t *testing.T) {
 
 func TestLaterRefusalIsLoggedOnceAndTriedAgain(t *testing.T) {
 	j := serve(t)
-	var log lockedBuffer
+	var log testlog.Buffer
 	runLogging(t, &handler{}, slog.New(slog.NewTextHandler(&log, nil)), j.address)
 	j.next(t)
 	j.do(func(*jobManager) { j.refuse = fmt.Errorf("%w: it does not see the storage", grpcerr.ErrRefused) })
@@ -450,28 +451,11 @@ func TestLaterRefusalIsLoggedOnceAndTriedAgain(t *testing.T) {
 }
 
 func TestSilentJobManagersAreNamed(t *testing.T) {
-	var log lockedBuffer
+	var log testlog.Buffer
 	runLogging(t, &handler{}, slog.New(slog.NewTextHandler(&log, nil)), "127.0.0.1:1", "127.0.0.1:2")
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "no leading jobmanager found") }, patience, time.Millisecond)
 	require.Contains(t, log.String(), "127.0.0.1:1: ")
 	require.Contains(t, log.String(), "127.0.0.1:2: ")
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // A leader whose machine is gone, or whose packets are dropped, takes the whole time for connecting: the others are asked first.

@@ -1,7 +1,6 @@
 package session_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -18,26 +17,9 @@ import (
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	"github.com/weir-stream/weir/internal/nodetls"
 	"github.com/weir-stream/weir/internal/testca"
+	"github.com/weir-stream/weir/internal/testlog"
 	"github.com/weir-stream/weir/taskmanager/session"
 )
-
-// safeLog is a log that a test reads while it is written.
-type safeLog struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *safeLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *safeLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // A JobManager that cannot be talked to is told in the log, with the reason in words.
 func TestWhyThereIsNoSessionIsLogged(t *testing.T) {
@@ -61,7 +43,7 @@ func TestWhyThereIsNoSessionIsLogged(t *testing.T) {
 			defer served.Wait()
 			defer server.Stop()
 
-			var log safeLog
+			var log testlog.Buffer
 			s := session.New(session.Config{
 				Addresses: []string{l.Addr().String()}, Register: &clusterv1.Register{}, Handler: &handler{}, TLS: tc.client,
 				Logger: slog.New(slog.NewTextHandler(&log, nil)),
