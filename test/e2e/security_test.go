@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"github.com/weir-stream/weir/internal/localcluster"
 	"github.com/weir-stream/weir/internal/loopback"
 	"github.com/weir-stream/weir/internal/testca"
+	"github.com/weir-stream/weir/internal/wiretap"
 	"github.com/weir-stream/weir/jobmanager"
 	"github.com/weir-stream/weir/taskmanager"
 	"github.com/weir-stream/weir/test/harness"
@@ -261,7 +260,7 @@ func TestRecordsBetweenWorkersCannotBeRead(t *testing.T) {
 			run.RequireExactlyOnce(time.Minute)
 			var recorded []byte
 			for _, tap := range taps {
-				recorded = append(recorded, tap.recorded()...)
+				recorded = append(recorded, tap.Seen()...)
 			}
 			require.Greater(t, len(recorded), 100_000, "half of the records crossed the wire")
 			require.Equal(t, !secure, bytes.Contains(recorded, []byte("user-")), "names in what was recorded")
@@ -286,27 +285,8 @@ func TestWorkerPortsThatAreUsedUp(t *testing.T) {
 	require.Contains(t, r.Stderr, "every port is in use")
 }
 
-// wiretap stands at the port of a worker on another loopback address and records what goes by.
-type wiretap struct {
-	mu    sync.Mutex
-	bytes []byte
-}
-
-func (w *wiretap) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.bytes = append(w.bytes, p...)
-	return len(p), nil
-}
-
-func (w *wiretap) recorded() []byte {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return bytes.Clone(w.bytes)
-}
-
 // tapWorkers returns wiretaps and how the TaskManagers are configured so that their workers are reached through them.
-func tapWorkers(t *testing.T) (taps []*wiretap, configure func(*taskmanager.Config)) {
+func tapWorkers(t *testing.T) (taps []*wiretap.Tap, configure func(*taskmanager.Config)) {
 	const host = "127.0.0.2"
 	var ranges []taskmanager.PortRange
 	for range 2 {
@@ -314,35 +294,7 @@ func tapWorkers(t *testing.T) (taps []*wiretap, configure func(*taskmanager.Conf
 		require.NoError(t, err)
 		r := taskmanager.PortRange{First: uint16(ports[0]), Last: uint16(ports[0])}
 		ranges = append(ranges, r)
-		w := &wiretap{}
-		taps = append(taps, w)
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(ports[0])))
-		require.NoError(t, err)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for {
-				in, err := l.Accept()
-				if err != nil {
-					return
-				}
-				out, err := net.Dial("tcp", loopback.Address(ports[0]))
-				if err != nil {
-					_ = in.Close()
-					continue
-				}
-				pass := func(to, from net.Conn) {
-					_, _ = io.Copy(to, io.TeeReader(from, w))
-					_ = to.Close()
-					_ = from.Close()
-				}
-				wg.Go(func() { pass(out, in) })
-				wg.Go(func() { pass(in, out) })
-			}
-		})
-		t.Cleanup(func() {
-			_ = l.Close()
-			wg.Wait()
-		})
+		taps = append(taps, wiretap.Listen(t, net.JoinHostPort(host, strconv.Itoa(ports[0])), loopback.Address(ports[0])))
 	}
 	next := 0
 	return taps, func(cfg *taskmanager.Config) {

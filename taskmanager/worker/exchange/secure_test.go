@@ -1,73 +1,20 @@
 package exchange_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"io"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-stream/weir/internal/wiretap"
 	"github.com/weir-stream/weir/taskmanager/worker/exchange"
 )
 
 var encrypted = exchange.Attempt{Job: "job", Attempt: 3, Token: "0123456789abcdef0123456789abcdef", Encrypt: true}
-
-// wiretap passes a connection on to a target and keeps all bytes that go by.
-type wiretap struct {
-	address string
-	mu      sync.Mutex
-	bytes   bytes.Buffer
-}
-
-func (w *wiretap) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.bytes.Write(p)
-}
-
-func (w *wiretap) seen() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.bytes.String()
-}
-
-func tap(t *testing.T, target string) *wiretap {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	w := &wiretap{address: l.Addr().String()}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", target)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			pass := func(to, from net.Conn) {
-				_, _ = io.Copy(to, io.TeeReader(from, w))
-				_ = to.Close()
-				_ = from.Close()
-			}
-			wg.Go(func() { pass(out, in) })
-			wg.Go(func() { pass(in, out) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		wg.Wait()
-	})
-	return w
-}
 
 // Records are on the wire without TLS, and not with it.
 func TestNothingIsReadableOnTheWire(t *testing.T) {
@@ -77,7 +24,7 @@ func TestNothingIsReadableOnTheWire(t *testing.T) {
 			a.Encrypt = encrypt
 			s, err := exchange.Listen("127.0.0.1", exchange.Ports{}, a)
 			require.NoError(t, err)
-			wire := tap(t, address(s))
+			wire := wiretap.Listen(t, "127.0.0.1:0", address(s))
 			defer s.Close(false)
 			in := exchange.NewInbox(1)
 			id := exchange.ID{Edge: "a→b", Producer: 1, Consumer: 2}
@@ -87,13 +34,13 @@ func TestNothingIsReadableOnTheWire(t *testing.T) {
 			r := exchange.NewRemote(id, func(error) {})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			require.NoError(t, d.Connect(ctx, wire.address, r))
+			require.NoError(t, d.Connect(ctx, wire.Address, r))
 			const payload = 0x7365637265742121 // "secret!!"
 			require.NoError(t, r.Send(&batch{size: 8, values: []uint64{payload, payload, payload}}))
 			require.Equal(t, []uint64{payload, payload, payload}, values((&link{inbox: in}).next(t), 8))
-			require.NotEmpty(t, wire.seen())
-			require.Equal(t, !encrypt, strings.Contains(wire.seen(), "secret!!secret!!"))
-			require.Equal(t, !encrypt, strings.Contains(wire.seen(), "PRI * HTTP/2.0"), "the calls' metadata neither")
+			require.NotEmpty(t, wire.Seen())
+			require.Equal(t, !encrypt, strings.Contains(wire.Seen(), "secret!!secret!!"))
+			require.Equal(t, !encrypt, strings.Contains(wire.Seen(), "PRI * HTTP/2.0"), "the calls' metadata neither")
 		})
 	}
 }
