@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sinks/ledger"
 )
 
 // errClosed is what a commit request gets that a closing sink did not come to.
@@ -28,7 +29,7 @@ type committer struct {
 	wait    sync.WaitGroup
 
 	mu       sync.Mutex
-	ledger   ledger
+	ledger   ledger.Ledger[Committable]
 	requests []commitRequest
 	closed   bool
 }
@@ -63,13 +64,13 @@ func (c *committer) stop() {
 func (c *committer) prepare(n uint64, p Committable) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ledger.prepare(n, p)
+	return c.ledger.Prepare(n, p)
 }
 
-func (c *committer) snapshot(n uint64) ([]entry, error) {
+func (c *committer) snapshot(n uint64) ([]ledger.Entry[Committable], error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ledger.snapshot(n)
+	return c.ledger.Snapshot(n)
 }
 
 func (c *committer) request(n uint64, done func(error)) {
@@ -113,38 +114,38 @@ func (c *committer) run(ctx context.Context) {
 // serve commits everything up to checkpoint n. On an error the later ones are still tried unless output is lost, and the first
 // error is returned.
 func (c *committer) serve(ctx context.Context, n uint64) error {
-	c.free(func() []Committable { return c.ledger.complete(n) })
+	c.free(func() []Committable { return c.ledger.Complete(n) })
 	var first error
 	for {
 		c.mu.Lock()
-		e := c.ledger.next()
+		e := c.ledger.Next()
 		c.mu.Unlock()
 		if e == nil {
 			break
 		}
-		end := c.waits.Begin(fmt.Sprintf("%s to commit checkpoint %d", c.target, e.checkpoint))
-		err := retry(ctx, c.limit, func(ctx context.Context) error { return c.commit(ctx, e.c) })
+		end := c.waits.Begin(fmt.Sprintf("%s to commit checkpoint %d", c.target, e.Checkpoint))
+		err := retry(ctx, c.limit, func(ctx context.Context) error { return c.commit(ctx, e.Committable) })
 		end()
 		if err != nil {
-			err = c.describe("commit", e.checkpoint, err)
+			err = c.describe("commit", e.Checkpoint, err)
 			c.mu.Lock()
-			c.ledger.failed(e, errors.Is(err, ErrLost))
+			c.ledger.Failed(e, errors.Is(err, ErrLost))
 			c.mu.Unlock()
 			if first == nil {
 				first = err
 			} else {
-				c.logger.Error("another commit ended with an error", "checkpoint", e.checkpoint, "error", err)
+				c.logger.Error("another commit ended with an error", "checkpoint", e.Checkpoint, "error", err)
 			}
 			continue
 		}
-		c.free(func() []Committable { return c.ledger.committed(e) })
+		c.free(func() []Committable { return c.ledger.Committed(e) })
 	}
 	if first != nil {
 		return first
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.ledger.settled(n) {
+	if !c.ledger.Settled(n) {
 		return fmt.Errorf("sink %s: an earlier commit ended with an error", c.uid)
 	}
 	return nil

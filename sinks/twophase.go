@@ -191,7 +191,7 @@ func (d *twoPhase[T, Txn]) Snapshot(ctx context.Context, b operator.Barrier) (op
 	if d.prover != nil && len(pending) > 0 {
 		cs := make([]Committable, len(pending))
 		for i, e := range pending {
-			cs[i] = e.c
+			cs[i] = e.Committable
 		}
 		if err := d.prover.Prove(ctx, cs, d.budget); err != nil {
 			return nil, fmt.Errorf("sink %s: checkpoint %d cannot be acknowledged: %w", d.uid, b.Checkpoint, err)
@@ -199,7 +199,7 @@ func (d *twoPhase[T, Txn]) Snapshot(ctx context.Context, b operator.Barrier) (op
 	}
 	snap := &snapshotv1.OperatorSnapshot{Uid: d.uid}
 	for _, e := range pending {
-		snap.Committables = append(snap.Committables, &snapshotv1.Committable{Checkpoint: e.checkpoint, Version: e.c.Version, Payload: e.c.Payload})
+		snap.Committables = append(snap.Committables, &snapshotv1.Committable{Checkpoint: e.Checkpoint, Version: e.Committable.Version, Payload: e.Committable.Payload})
 	}
 	return func(context.Context) (*snapshotv1.OperatorSnapshot, error) { return snap, nil }, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sinks/kafka/slots"
 )
 
 // lane is a client with its transactional id and the account of what it wrote.
@@ -66,7 +67,7 @@ type lanes struct {
 	wait     sync.WaitGroup
 
 	mu      sync.Mutex
-	pool    *pool
+	pool    *slots.Pool
 	lanes   map[int]*lane
 	failed  error         // of the last initialisation
 	changed chan struct{} // closed and replaced at each change
@@ -75,7 +76,7 @@ type lanes struct {
 func newLanes(bound int, renew bool, deadline time.Duration, logger *slog.Logger, open func(int) (*lane, error)) *lanes {
 	l := &lanes{
 		open: open, deadline: deadline, logger: logger,
-		pool: newPool(bound, renew), lanes: map[int]*lane{}, changed: make(chan struct{}),
+		pool: slots.NewPool(bound, renew), lanes: map[int]*lane{}, changed: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
@@ -83,14 +84,14 @@ func newLanes(bound int, renew bool, deadline time.Duration, logger *slog.Logger
 
 // ready waits until an id is free without taking it: a check at the start that the broker accepts the settings.
 func (l *lanes) ready(ctx context.Context) error {
-	return l.await(ctx, func() (bool, error) { return len(l.pool.ready) > 0, nil })
+	return l.await(ctx, func() (bool, error) { return l.pool.Free(), nil })
 }
 
 // acquire takes a free lane. It may wait for an initialisation under way, which depends on no barrier, but never for a checkpoint.
 func (l *lanes) acquire(ctx context.Context) (*lane, error) {
 	var taken *lane
 	err := l.await(ctx, func() (bool, error) {
-		slot, wait, err := l.pool.acquire()
+		slot, wait, err := l.pool.Acquire()
 		if err != nil || wait {
 			return false, err
 		}
@@ -137,7 +138,7 @@ func (l *lanes) startSpares() {
 	if l.ctx.Err() != nil {
 		return
 	}
-	for _, slot := range l.pool.toStart() {
+	for _, slot := range l.pool.ToStart() {
 		l.wait.Add(1)
 		go func() {
 			defer l.wait.Done()
@@ -154,7 +155,7 @@ func (l *lanes) start(slot int) {
 	switch {
 	case err == nil && l.ctx.Err() == nil:
 		l.lanes[slot] = fresh
-		err = l.pool.started(slot)
+		err = l.pool.Started(slot)
 	case err == nil:
 		fresh.producer.Close()
 	}
@@ -188,7 +189,7 @@ func (l *lanes) find(id string) *lane {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for slot, lane := range l.lanes {
-		if lane.id == id && l.pool.slots[slot] == slotPrepared && !l.pool.dirty[slot] {
+		if lane.id == id && l.pool.Pending(slot) && l.pool.Trusted(slot) {
 			return lane
 		}
 	}
@@ -200,7 +201,7 @@ func (l *lanes) age(id string) (age time.Duration, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for slot, lane := range l.lanes {
-		if lane.id == id && l.pool.slots[slot] == slotPrepared {
+		if lane.id == id && l.pool.Pending(slot) {
 			return time.Since(lane.started), true
 		}
 	}
@@ -210,33 +211,33 @@ func (l *lanes) age(id string) (age time.Duration, known bool) {
 func (l *lanes) putBack(lane *lane) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.pool.putBack(lane.slot)
+	return l.pool.PutBack(lane.slot)
 }
 
 func (l *lanes) prepared(lane *lane) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.pool.prepared(lane.slot)
+	return l.pool.Prepared(lane.slot)
 }
 
 // distrust gives up the client of a lane whose own commit left doubt.
 func (l *lanes) distrust(lane *lane) {
 	l.mu.Lock()
-	l.pool.dirty[lane.slot] = true
+	l.pool.Distrust(lane.slot)
 	l.mu.Unlock()
 	lane.producer.Close()
 }
 
 // committed notes that the transaction with the id is visible.
 func (l *lanes) committed(id string) error {
-	return l.step(id, func(slot int) error { return l.pool.committed(slot, true) })
+	return l.step(id, func(slot int) error { return l.pool.Committed(slot, true) })
 }
 
 // release frees the id of a committed transaction.
 func (l *lanes) release(id string) error {
 	var stale Producer
 	err := l.step(id, func(slot int) error {
-		renew, err := l.pool.release(slot)
+		renew, err := l.pool.Release(slot)
 		if renew {
 			stale = l.lanes[slot].producer
 			delete(l.lanes, slot)
@@ -259,7 +260,7 @@ func (l *lanes) step(id string, do func(slot int) error) error {
 			return do(slot)
 		}
 	}
-	return fmt.Errorf("%w: %s is not in the pool", errSlotState, id)
+	return fmt.Errorf("%w: %s is not in the pool", slots.ErrState, id)
 }
 
 func (l *lanes) close() {

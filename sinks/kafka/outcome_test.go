@@ -14,6 +14,7 @@ import (
 	"github.com/weir-stream/weir/internal/kafkatest"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
+	"github.com/weir-stream/weir/sinks/kafka/slots"
 )
 
 // shortTimeouts are checkpoint settings that allow a transaction timeout of a second.
@@ -252,7 +253,7 @@ func TestPoolOfIDsReachesItsBound(t *testing.T) {
 	}
 	begin := time.Now()
 	_, err := s.Begin(t.Context())
-	require.ErrorIs(t, err, errPoolExhausted)
+	require.ErrorIs(t, err, slots.ErrExhausted)
 	require.Less(t, time.Since(begin), 5*time.Second)
 }
 

@@ -9,12 +9,13 @@ import (
 
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
+	"github.com/weir-stream/weir/sinks/kafka/slots"
 )
 
 // transactional is the exactly-once sink of one subtask.
 type transactional[T any] struct {
 	encoder[T]
-	ids     idScheme
+	ids     slots.Scheme
 	lanes   *lanes
 	logger  *slog.Logger
 	current *txn
@@ -52,9 +53,9 @@ func (s *transactional[T]) Open(ctx context.Context, sc sinks.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ids = newIDScheme(s.settings.prefix, sc)
+	s.ids = slots.NewScheme(s.settings.prefix, sc)
 	open := func(slot int) (*lane, error) {
-		return s.newLane(slot, s.ids.id(sc.Attempt, sc.Subtask, slot), v2)
+		return s.newLane(slot, s.ids.ID(sc.Attempt, sc.Subtask, slot), v2)
 	}
 	// Whether ids must be initialised anew before each reuse is decided by the protocol the client really speaks.
 	probe, err := open(0)
@@ -283,7 +284,7 @@ func (s *transactional[T]) RecoverCommit(ctx context.Context, cs []sinks.Committ
 }
 
 func (s *transactional[T]) RecoverAbort(ctx context.Context, scope operator.Scope) error {
-	return s.cluster.initIDs(ctx, s.ids.share(scope))
+	return s.cluster.initIDs(ctx, s.ids.Share(scope))
 }
 
 // abortLimit bounds the end of a transaction at Close; a successor's fencing ends what is left.

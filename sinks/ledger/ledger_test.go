@@ -1,69 +1,74 @@
-package sinks
+package ledger_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-stream/weir/sinks/ledger"
 )
 
-func named(n uint64) Committable { return Committable{Version: 1, Payload: fmt.Appendf(nil, "%d", n)} }
+// Transactions are named by the checkpoint that prepared them.
+type (
+	transactions = ledger.Ledger[uint64]
+	entry        = ledger.Entry[uint64]
+)
 
 func checkpoints(es []entry) []uint64 {
 	var out []uint64
 	for _, e := range es {
-		out = append(out, e.checkpoint)
+		out = append(out, e.Checkpoint)
 	}
 	return out
 }
 
 func TestLedgerRefusesBarriersOutOfOrder(t *testing.T) {
-	var l ledger
-	_, err := l.snapshot(2)
+	var l transactions
+	_, err := l.Snapshot(2)
 	require.NoError(t, err)
-	require.Error(t, l.prepare(2, named(2)))
-	_, err = l.snapshot(1)
+	require.Error(t, l.Prepare(2, 2))
+	_, err = l.Snapshot(1)
 	require.Error(t, err)
 }
 
 func TestLedgerFreesOnlyWhatACompletedCheckpointDoesNotList(t *testing.T) {
-	var l ledger
-	require.NoError(t, l.prepare(1, named(1)))
-	_, _ = l.snapshot(1)
-	require.Empty(t, l.complete(1))
-	e := l.next()
+	var l transactions
+	require.NoError(t, l.Prepare(1, 1))
+	_, _ = l.Snapshot(1)
+	require.Empty(t, l.Complete(1))
+	e := l.Next()
 	// Barrier 2 passes while the commit is under way: its snapshot lists the transaction still.
-	listed, err := l.snapshot(2)
+	listed, err := l.Snapshot(2)
 	require.NoError(t, err)
 	require.Equal(t, []uint64{1}, checkpoints(listed))
-	require.Empty(t, l.committed(e))
-	require.Empty(t, l.complete(2), "checkpoint 2 lists it")
-	listed, _ = l.snapshot(3)
+	require.Empty(t, l.Committed(e))
+	require.Empty(t, l.Complete(2), "checkpoint 2 lists it")
+	listed, _ = l.Snapshot(3)
 	require.Empty(t, listed)
-	require.Equal(t, []Committable{named(1)}, l.complete(3))
-	require.Empty(t, l.complete(3))
+	require.Equal(t, []uint64{1}, l.Complete(3))
+	require.Empty(t, l.Complete(3))
 }
 
 func TestLedgerStopsAfterALoss(t *testing.T) {
 	for _, lost := range []bool{false, true} {
-		var l ledger
+		var l transactions
 		for n := uint64(1); n <= 2; n++ {
-			require.NoError(t, l.prepare(n, named(n)))
-			_, _ = l.snapshot(n)
+			require.NoError(t, l.Prepare(n, n))
+			_, _ = l.Snapshot(n)
 		}
-		l.complete(2)
-		l.failed(l.next(), lost)
-		require.Equal(t, lost, l.next() == nil, "other errors leave the later ones to be tried")
-		require.False(t, l.settled(2))
+		l.Complete(2)
+		l.Failed(l.Next(), lost)
+		require.Equal(t, lost, l.Next() == nil, "other errors leave the later ones to be tried")
+		require.False(t, l.Settled(2))
 	}
 }
 
 // TestLedgerKeepsItsPromises runs random lives of a sink against what must hold whatever happens.
 func TestLedgerKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var l ledger
+		var l transactions
 		var barrier, completed uint64
 		var running *entry
 		prepared := map[uint64]bool{}
@@ -72,11 +77,8 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 		lists := map[uint64][]uint64{} // by checkpoint
 		failedAny := false
 		var order []uint64
-		free := func(cs []Committable) {
-			for _, c := range cs {
-				var n uint64
-				_, err := fmt.Sscan(string(c.Payload), &n)
-				require.NoError(t, err)
+		free := func(ns []uint64) {
+			for _, n := range ns {
 				require.False(t, freed[n], "freed twice")
 				require.True(t, confirmed[n], "freed before its commit")
 				require.NotContains(t, lists[completed], n, "the last completed checkpoint lists it")
@@ -87,10 +89,10 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 			"barrier": func(t *rapid.T) {
 				barrier += rapid.Uint64Range(1, 3).Draw(t, "step")
 				if rapid.Bool().Draw(t, "records") {
-					require.NoError(t, l.prepare(barrier, named(barrier)))
+					require.NoError(t, l.Prepare(barrier, barrier))
 					prepared[barrier] = true
 				}
-				es, err := l.snapshot(barrier)
+				es, err := l.Snapshot(barrier)
 				require.NoError(t, err)
 				lists[barrier] = checkpoints(es)
 				for n := range prepared {
@@ -110,10 +112,10 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 				slices.Sort(taken)
 				n := rapid.SampledFrom(taken).Draw(t, "checkpoint")
 				completed = max(completed, n)
-				free(l.complete(n))
+				free(l.Complete(n))
 			},
 			"commit": func(t *rapid.T) {
-				e := l.next()
+				e := l.Next()
 				if running != nil {
 					require.Nil(t, e, "one commit at a time")
 					return
@@ -121,9 +123,9 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 				if e == nil {
 					return
 				}
-				require.LessOrEqual(t, e.checkpoint, completed, "committed before its checkpoint completed")
-				require.False(t, confirmed[e.checkpoint], "committed twice")
-				order = append(order, e.checkpoint)
+				require.LessOrEqual(t, e.Checkpoint, completed, "committed before its checkpoint completed")
+				require.False(t, confirmed[e.Checkpoint], "committed twice")
+				order = append(order, e.Checkpoint)
 				require.True(t, slices.IsSorted(order), "oldest first")
 				running = e
 			},
@@ -132,11 +134,11 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 					t.Skip("no commit under way")
 				}
 				if rapid.IntRange(0, 9).Draw(t, "answer") == 0 {
-					l.failed(running, false)
+					l.Failed(running, false)
 					failedAny = true
 				} else {
-					confirmed[running.checkpoint] = true
-					free(l.committed(running))
+					confirmed[running.Checkpoint] = true
+					free(l.Committed(running))
 				}
 				running = nil
 			},
@@ -148,7 +150,7 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 				for n := range prepared {
 					all = all && (n > completed || confirmed[n])
 				}
-				require.Equal(t, all, l.settled(completed))
+				require.Equal(t, all, l.Settled(completed))
 			},
 		})
 	})
