@@ -12,10 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/weir-stream/weir/internal/adminhttp"
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/keepalive"
 	"github.com/weir-stream/weir/internal/nodetls"
 	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/jobmanager/access"
@@ -130,8 +130,7 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.ChainUnaryInterceptor(grpcerr.UnaryServerInterceptor, policy.Unary),
 		grpc.ChainStreamInterceptor(grpcerr.StreamServerInterceptor, policy.Stream),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		keepalive.Off(), keepalive.Accept(),
 	)
 	rpc.New(s, s.bucket, blob.OpenURL, s.logger).Register(s.grpc)
 	go func() { s.served <- s.grpc.Serve(s.listener) }()

@@ -48,7 +48,7 @@ type Config struct {
 	CancelDeadline time.Duration `yaml:"cancel_deadline" help:"how long a worker may take to stop before it is killed"`
 	// ConnectTimeout is how long a worker process may take to connect after its start, 1 s to 10 min. Default: 20 s.
 	ConnectTimeout time.Duration `yaml:"connect_timeout" help:"how long a worker may take to connect after its start"`
-	// StallTimeout is how long a worker may be silent before it is killed, 2 s to 10 min. Default: 20 s.
+	// StallTimeout is how long a worker may be silent before it is killed, 2 s to 10 min. Default: 4 s.
 	StallTimeout time.Duration `yaml:"stall_timeout" help:"how long a worker may be silent before it is killed"`
 	// PlanTimeout bounds a run of a job binary in plan mode, 1 s to 10 min. Default: 30 s.
 	PlanTimeout time.Duration `yaml:"plan_timeout" help:"how long a job binary may take to plan"`
@@ -76,7 +76,7 @@ func Default() Config {
 		SegmentCache:   20 << 30,
 		CancelDeadline: 5 * time.Second,
 		ConnectTimeout: 20 * time.Second,
-		StallTimeout:   20 * time.Second,
+		StallTimeout:   4 * time.Second,
 		PlanTimeout:    30 * time.Second,
 	}
 }

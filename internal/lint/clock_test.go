@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -135,6 +136,20 @@ func TestNoIntervalIsMeasuredByAWallClock(t *testing.T) {
 	}
 	for place := range wallClockAllowed {
 		require.True(t, used[place], "%s is allowed what it does not do", place)
+	}
+}
+
+// gRPC's keepalive counts by the wall clock: a server has it off, and of the clients only the command line, which connects again.
+func TestNoConnectionEndsWhenTheClockIsSet(t *testing.T) {
+	for _, f := range files(t) {
+		if f.test {
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join("../..", f.path))
+		require.NoError(t, err)
+		text := string(raw)
+		require.False(t, strings.Contains(text, "grpc.NewServer(") && !strings.Contains(text, ".Off()"), "%s: a server without keepalive.Off", f.path)
+		require.False(t, strings.Contains(text, "WithKeepaliveParams(") && f.pkg != "internal/client", "%s: a client with keepalive", f.path)
 	}
 }
 

@@ -5,12 +5,15 @@ package version
 // program understands, inclusive.
 const (
 	ProtocolMin = 1
-	ProtocolMax = 2
+	ProtocolMax = 3
 )
 
 // ProtocolEncrypt is the first version in which workers can encrypt their data connections. A worker that cannot is refused where it
 // should, as it would send records in clear.
 const ProtocolEncrypt = 2
+
+// ProtocolHeartbeat is the first version in which workers send heartbeats. The silence of an older one means nothing.
+const ProtocolHeartbeat = 3
 
 // Version is the release, set by the linker; "dev" in a plain build.
 var Version = "dev"

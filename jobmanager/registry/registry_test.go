@@ -20,6 +20,7 @@ import (
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/jobmanager/registry"
 )
 
@@ -203,7 +204,7 @@ func TestRefusesThoseThatCannotWorkHere(t *testing.T) {
 		is     error
 		says   []string
 	}{
-		"protocol": {func(r *clusterv1.Register) { r.ProtocolMin, r.ProtocolMax, r.Version = 7, 9, "v9" }, grpcerr.ErrRefused, []string{"v9", "7 to 9", "1 to 2"}},
+		"protocol": {func(r *clusterv1.Register) { r.ProtocolMin, r.ProtocolMax, r.Version = 7, 9, "v9" }, grpcerr.ErrRefused, []string{"v9", "7 to 9", fmt.Sprintf("%d to %d", version.ProtocolMin, version.ProtocolMax)}},
 		"cluster":  {func(r *clusterv1.Register) { r.ClusterId = "c2" }, grpcerr.ErrRefused, []string{"c2", "c1"}},
 		"platform": {func(r *clusterv1.Register) { r.Platform = "linux/arm64" }, grpcerr.ErrRefused, []string{"linux/arm64", "linux/amd64"}},
 		"no slots": {func(r *clusterv1.Register) { r.Slots = 0 }, grpcerr.ErrInvalid, []string{"slot"}},

@@ -3,7 +3,7 @@
 // A worker process is started with a process group of its own from a thread that lives as long as the supervisor, because the
 // kernel's death signal follows the thread that forked. It connects to a unix socket made for it alone, proves itself by a token, and
 // then takes commands and sends events, both relayed in order. The supervisor notices its death by waiting for it and its silence by
-// keepalive, keeps what it prints within bounds, and reports it as exited only when the kernel has reaped it and its group is killed:
+// heartbeats, keeps what it prints within bounds, and reports it as exited only when the kernel has reaped it and its group is killed:
 // from then on nothing of it can write anything any more.
 //
 // What a killed supervisor left running is killed by its successor before anything else, found by pid and start time.

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/version"
 )
 
 // TestMain makes the test binary a job binary when a supervisor starts it; its first argument says how it behaves.
@@ -118,15 +120,31 @@ func fakeWorker(behaviour string) int {
 	if err != nil {
 		return 1
 	}
-	hello := &workerv1.Hello{ProtocolMin: 1, ProtocolMax: 1, Token: os.Getenv("WEIR_TOKEN"), Pid: uint32(os.Getpid())}
+	hello := &workerv1.Hello{ProtocolMin: version.ProtocolMin, ProtocolMax: version.ProtocolMax, Token: os.Getenv("WEIR_TOKEN"), Pid: uint32(os.Getpid())}
 	switch behaviour {
 	case "wrong-token":
 		hello.Token = "guess"
 	case "future":
 		hello.ProtocolMin, hello.ProtocolMax = 7, 9
+	case "clear":
+		hello.ProtocolMax = version.ProtocolEncrypt - 1
+	case "old":
+		hello.ProtocolMax = version.ProtocolHeartbeat - 1
 	}
-	send := func(e *workerv1.Event) { _ = stream.Send(&workerv1.ControlRequest{Event: e}) }
+	var sending sync.Mutex
+	send := func(e *workerv1.Event) {
+		sending.Lock()
+		defer sending.Unlock()
+		_ = stream.Send(&workerv1.ControlRequest{Event: e})
+	}
 	send(&workerv1.Event{Event: &workerv1.Event_Hello{Hello: hello}})
+	if behaviour != "old" && behaviour != "mute" {
+		go func() {
+			for range time.Tick(50 * time.Millisecond) {
+				send(&workerv1.Event{Event: &workerv1.Event_Heartbeat{Heartbeat: &workerv1.Heartbeat{}}})
+			}
+		}()
+	}
 	for {
 		m, err := stream.Recv()
 		if err != nil {

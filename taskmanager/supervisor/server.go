@@ -10,15 +10,16 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/keepalive"
 	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/statebackend"
 	"github.com/weir-stream/weir/statebackend/blob"
@@ -27,6 +28,9 @@ import (
 
 // maxMessage bounds one control message in bytes. Snapshot handles travel in events; what is larger is spilled to a file.
 const maxMessage = 64 << 20
+
+// silentLooks is how many looks in a row must find that nothing came from a worker for it to count as stalled.
+const silentLooks = 8
 
 // control serves one worker on its socket.
 type control struct {
@@ -47,13 +51,10 @@ func (w *worker) serve() (*control, error) {
 		_ = ln.Close()
 		return nil, err
 	}
-	ping := max(time.Second, w.s.cfg.StallTimeout/4)
 	c := &control{w: w, server: grpc.NewServer(
 		grpc.Creds(newSocketCredentials()),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: ping, Timeout: max(time.Second, w.s.cfg.StallTimeout-ping)}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-		grpc.WaitForHandlers(true),
+		keepalive.Off(), grpc.WaitForHandlers(true),
 	)}
 	workerv1.RegisterWorkerServiceServer(c.server, c)
 	c.serve.Go(func() { _ = c.server.Serve(ln) }) // it returns at Stop, which removes the socket too
@@ -81,6 +82,7 @@ func (c *control) Control(stream grpc.BidiStreamingServer[workerv1.ControlReques
 	visitorOf(stream.Context()).admitted.Store(true)
 	defer w.disconnected()
 	ended := make(chan struct{})
+	var heard atomic.Bool
 	// It ends when the worker closes the stream, when the connection breaks, or when this method returns.
 	c.serve.Go(func() {
 		defer close(ended)
@@ -89,9 +91,17 @@ func (c *control) Control(stream grpc.BidiStreamingServer[workerv1.ControlReques
 			if err != nil {
 				return
 			}
-			w.event(m.GetEvent())
+			heard.Store(true)
+			if m.GetEvent().GetHeartbeat() == nil {
+				w.event(m.GetEvent())
+			}
 		}
 	})
+	// Looks without a word since the former one are counted, rather than time, so that neither a jump of the wall clock nor our own
+	// standing still counts as silence of the worker.
+	looks := time.NewTicker(w.s.cfg.StallTimeout / silentLooks)
+	defer looks.Stop()
+	silent := 0
 	for {
 		for _, cmd := range w.take() {
 			if err := stream.Send(&workerv1.ControlResponse{Command: cmd}); err != nil {
@@ -100,6 +110,16 @@ func (c *control) Control(stream grpc.BidiStreamingServer[workerv1.ControlReques
 		}
 		select {
 		case <-w.wake:
+		case <-looks.C:
+			if silent++; heard.Swap(false) {
+				silent = 0
+			}
+			if silent == silentLooks && first.GetEvent().GetHello().GetProtocolMax() >= version.ProtocolHeartbeat {
+				w.mu.Lock()
+				w.silent = true
+				w.mu.Unlock()
+				return status.Errorf(codes.DeadlineExceeded, "nothing heard for %v", w.s.cfg.StallTimeout)
+			}
 		case <-ended:
 			return nil
 		case <-stream.Context().Done():

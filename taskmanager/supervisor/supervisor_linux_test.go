@@ -23,6 +23,7 @@ import (
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/statebackend/blob"
 	"github.com/weir-stream/weir/taskmanager/segmentstore"
 	"github.com/weir-stream/weir/taskmanager/supervisor"
@@ -259,12 +260,34 @@ func TestOwnFailureReportIsNotRepeated(t *testing.T) {
 	require.Equal(t, 1, failures)
 }
 
+var ourVersions = fmt.Sprintf("%d to %d", version.ProtocolMin, version.ProtocolMax)
+
+// Neither a worker that has nothing to say but heartbeats nor one that knows none is silent.
+func TestQuietWorkersLive(t *testing.T) {
+	for _, behaviour := range []string{"obeys", "old"} {
+		t.Run(behaviour, func(t *testing.T) {
+			f := newFixture(t, func(c *supervisor.Config) { c.StallTimeout = 400 * time.Millisecond })
+			f.start(1, behaviour)
+			f.command(startCommand)
+			await(t, f.reports, event((*workerv1.Event).GetStarted))
+			time.Sleep(3 * f.cfg.StallTimeout)
+			for _, m := range f.reports.all() {
+				require.Nil(t, m.GetWorkerEvent().GetEvent().GetTaskFailed())
+				require.Nil(t, m.GetWorkerEvent().GetEvent().GetHeartbeat(), "heartbeats are not for the leader")
+			}
+			f.command(&workerv1.Command{Command: &workerv1.Command_Finish{Finish: &workerv1.Finish{}}})
+			await(t, f.reports, event((*workerv1.Event).GetClosed))
+		})
+	}
+}
+
 func TestSilentWorkersAreKilled(t *testing.T) {
 	for behaviour, want := range map[string]string{
 		"never-connects": "did not connect within 500ms",
 		"wrong-token":    "exited with code 1",
 		"freezes":        "stopped answering",
 		"hangs-up":       "stopped answering",
+		"mute":           "stopped answering",
 	} {
 		t.Run(behaviour, func(t *testing.T) {
 			f := newFixture(t, func(c *supervisor.Config) {
@@ -289,14 +312,14 @@ func TestProtocolMismatchIsFatalAndNamesBothSides(t *testing.T) {
 	failed := await(t, f.reports, event((*workerv1.Event).GetTaskFailed))
 	require.Equal(t, workerv1.FailureClass_FAILURE_CLASS_FATAL, failed.GetClass())
 	require.Contains(t, failed.GetMessage(), "7 to 9")
-	require.Contains(t, failed.GetMessage(), "1 to 2")
+	require.Contains(t, failed.GetMessage(), ourVersions)
 	await(t, f.reports, exited(1))
 }
 
 // Records must not travel in clear because a job binary knows no better.
 func TestABinaryThatCannotEncryptIsRefusedWhereItShould(t *testing.T) {
 	f := newFixture(t, func(c *supervisor.Config) { c.Encrypt = true })
-	f.start(1, "obeys")
+	f.start(1, "clear")
 	failed := await(t, f.reports, event((*workerv1.Event).GetTaskFailed))
 	require.Equal(t, workerv1.FailureClass_FAILURE_CLASS_FATAL, failed.GetClass())
 	require.Contains(t, failed.GetMessage(), "too old to encrypt")
@@ -467,7 +490,7 @@ func TestPlan(t *testing.T) {
 		"not-a-job": {"stream.Main", "usage: something else"},
 		"crash":     {"exited with code 2", "no such column"},
 		"silent":    {"printed nothing and exited with code 3 without a plan", "stream.Main"},
-		"future":    {"7 to 9", "1 to 2"},
+		"future":    {"7 to 9", ourVersions},
 	} {
 		answer := f.plan(t, behaviour)
 		for _, w := range want {

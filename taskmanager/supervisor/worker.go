@@ -47,6 +47,7 @@ type worker struct {
 	failed   bool // a failure was reported
 	hello    bool
 	lost     bool // broken is closed
+	silent   bool // it sent no heartbeats, which is why
 	process  *process
 	killed   bool
 	deadline *time.Timer
@@ -222,6 +223,9 @@ const suddenEnd = 500 * time.Millisecond
 func (w *worker) farewell() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.silent {
+		return 0
+	}
 	if w.stopping || w.leaving || w.failed {
 		return w.s.cfg.CancelDeadline
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-stream/weir/internal/localcluster"
-	"github.com/weir-stream/weir/taskmanager"
 	"github.com/weir-stream/weir/test/harness"
 )
 
@@ -137,10 +136,7 @@ func freezeWithinTransactions(t *testing.T, c *harness.Cluster, job string, work
 
 // A worker that stands still takes the whole job with it, since its output is missing in every checkpoint: its TaskManager kills it.
 func TestFrozenWorkerIsKilledAndReplaced(t *testing.T) {
-	c := harness.Start(t, localcluster.Config{
-		JobManagers: 1, TaskManagers: 2, Slots: 1,
-		ConfigureTaskManager: func(cfg *taskmanager.Config) { cfg.StallTimeout = 3 * time.Second },
-	})
+	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 2, Slots: 1})
 	run := c.StartOrders(14*2000, 2000)
 	id := c.Submit([]string{"-p", "2"}, run.Args()...)
 	c.WaitState(id, "RUNNING", 30*time.Second)

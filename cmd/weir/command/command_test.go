@@ -27,6 +27,7 @@ import (
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/version"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -651,7 +652,7 @@ func TestConfigShowsWhatWouldRun(t *testing.T) {
 func TestVersion(t *testing.T) {
 	code, out, _ := weir(t, nil, "version")
 	require.Zero(t, code)
-	require.Contains(t, out, "protocol 1 to 2")
+	require.Contains(t, out, fmt.Sprintf("protocol %d to %d", version.ProtocolMin, version.ProtocolMax))
 }
 
 func TestCompletionKnowsTheJobs(t *testing.T) {

@@ -1638,6 +1638,43 @@ func (x *Statistics) GetTasks() []*v11.TaskStatistics {
 	return nil
 }
 
+// Heartbeat tells a TaskManager that the worker process runs; it is not relayed.
+type Heartbeat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Heartbeat) Reset() {
+	*x = Heartbeat{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Heartbeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Heartbeat) ProtoMessage() {}
+
+func (x *Heartbeat) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
+func (*Heartbeat) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+}
+
 // Event is one report of a worker.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1653,6 +1690,7 @@ type Event struct {
 	//	*Event_Activity
 	//	*Event_Statistics
 	//	*Event_Closed
+	//	*Event_Heartbeat
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1660,7 +1698,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1710,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1723,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -1785,6 +1823,15 @@ func (x *Event) GetClosed() *Closed {
 	return nil
 }
 
+func (x *Event) GetHeartbeat() *Heartbeat {
+	if x != nil {
+		if x, ok := x.Event.(*Event_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
@@ -1829,6 +1876,10 @@ type Event_Closed struct {
 	Closed *Closed `protobuf:"bytes,10,opt,name=closed,proto3,oneof"`
 }
 
+type Event_Heartbeat struct {
+	Heartbeat *Heartbeat `protobuf:"bytes,13,opt,name=heartbeat,proto3,oneof"`
+}
+
 func (*Event_Hello) isEvent_Event() {}
 
 func (*Event_Prepared) isEvent_Event() {}
@@ -1849,6 +1900,8 @@ func (*Event_Statistics) isEvent_Event() {}
 
 func (*Event_Closed) isEvent_Event() {}
 
+func (*Event_Heartbeat) isEvent_Event() {}
+
 type ControlRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Event         *Event                 `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
@@ -1858,7 +1911,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1923,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1936,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ControlRequest) GetEvent() *Event {
@@ -1902,7 +1955,7 @@ type ControlResponse struct {
 
 func (x *ControlResponse) Reset() {
 	*x = ControlResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +1967,7 @@ func (x *ControlResponse) String() string {
 func (*ControlResponse) ProtoMessage() {}
 
 func (x *ControlResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +1980,7 @@ func (x *ControlResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlResponse.ProtoReflect.Descriptor instead.
 func (*ControlResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{26}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ControlResponse) GetCommand() *Command {
@@ -1950,7 +2003,7 @@ type UploadSegmentRequest struct {
 
 func (x *UploadSegmentRequest) Reset() {
 	*x = UploadSegmentRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2015,7 @@ func (x *UploadSegmentRequest) String() string {
 func (*UploadSegmentRequest) ProtoMessage() {}
 
 func (x *UploadSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2028,7 @@ func (x *UploadSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadSegmentRequest.ProtoReflect.Descriptor instead.
 func (*UploadSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{27}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UploadSegmentRequest) GetLocalPath() string {
@@ -2014,7 +2067,7 @@ type UploadSegmentResponse struct {
 
 func (x *UploadSegmentResponse) Reset() {
 	*x = UploadSegmentResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2079,7 @@ func (x *UploadSegmentResponse) String() string {
 func (*UploadSegmentResponse) ProtoMessage() {}
 
 func (x *UploadSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2092,7 @@ func (x *UploadSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadSegmentResponse.ProtoReflect.Descriptor instead.
 func (*UploadSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{28}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{29}
 }
 
 // FetchSegmentRequest asks for a local, verified, read-only copy of a file on checkpoint storage.
@@ -2052,7 +2105,7 @@ type FetchSegmentRequest struct {
 
 func (x *FetchSegmentRequest) Reset() {
 	*x = FetchSegmentRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2117,7 @@ func (x *FetchSegmentRequest) String() string {
 func (*FetchSegmentRequest) ProtoMessage() {}
 
 func (x *FetchSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2130,7 @@ func (x *FetchSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSegmentRequest.ProtoReflect.Descriptor instead.
 func (*FetchSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{29}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FetchSegmentRequest) GetSegment() *v1.Segment {
@@ -2096,7 +2149,7 @@ type FetchSegmentResponse struct {
 
 func (x *FetchSegmentResponse) Reset() {
 	*x = FetchSegmentResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2108,7 +2161,7 @@ func (x *FetchSegmentResponse) String() string {
 func (*FetchSegmentResponse) ProtoMessage() {}
 
 func (x *FetchSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2121,7 +2174,7 @@ func (x *FetchSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSegmentResponse.ProtoReflect.Descriptor instead.
 func (*FetchSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{30}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FetchSegmentResponse) GetLocalPath() string {
@@ -2254,7 +2307,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x05ended\x18\x02 \x01(\bR\x05ended\"?\n" +
 	"\n" +
 	"Statistics\x121\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x1b.weir.job.v1.TaskStatisticsR\x05tasks\"\xf4\x04\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x1b.weir.job.v1.TaskStatisticsR\x05tasks\"\v\n" +
+	"\tHeartbeat\"\xaf\x05\n" +
 	"\x05Event\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.weir.worker.v1.HelloH\x00R\x05hello\x126\n" +
 	"\bprepared\x18\x02 \x01(\v2\x18.weir.worker.v1.PreparedH\x00R\bprepared\x123\n" +
@@ -2269,7 +2323,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"statistics\x18\t \x01(\v2\x1a.weir.worker.v1.StatisticsH\x00R\n" +
 	"statistics\x120\n" +
 	"\x06closed\x18\n" +
-	" \x01(\v2\x16.weir.worker.v1.ClosedH\x00R\x06closedB\a\n" +
+	" \x01(\v2\x16.weir.worker.v1.ClosedH\x00R\x06closed\x129\n" +
+	"\theartbeat\x18\r \x01(\v2\x19.weir.worker.v1.HeartbeatH\x00R\theartbeatB\a\n" +
 	"\x05event\"=\n" +
 	"\x0eControlRequest\x12+\n" +
 	"\x05event\x18\x01 \x01(\v2\x15.weir.worker.v1.EventR\x05event\"D\n" +
@@ -2311,7 +2366,7 @@ func file_weir_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_weir_worker_v1_worker_proto_goTypes = []any{
 	(FailureClass)(0),             // 0: weir.worker.v1.FailureClass
 	(*TaskAssignment)(nil),        // 1: weir.worker.v1.TaskAssignment
@@ -2338,20 +2393,21 @@ var file_weir_worker_v1_worker_proto_goTypes = []any{
 	(*CommitAcked)(nil),           // 22: weir.worker.v1.CommitAcked
 	(*Activity)(nil),              // 23: weir.worker.v1.Activity
 	(*Statistics)(nil),            // 24: weir.worker.v1.Statistics
-	(*Event)(nil),                 // 25: weir.worker.v1.Event
-	(*ControlRequest)(nil),        // 26: weir.worker.v1.ControlRequest
-	(*ControlResponse)(nil),       // 27: weir.worker.v1.ControlResponse
-	(*UploadSegmentRequest)(nil),  // 28: weir.worker.v1.UploadSegmentRequest
-	(*UploadSegmentResponse)(nil), // 29: weir.worker.v1.UploadSegmentResponse
-	(*FetchSegmentRequest)(nil),   // 30: weir.worker.v1.FetchSegmentRequest
-	(*FetchSegmentResponse)(nil),  // 31: weir.worker.v1.FetchSegmentResponse
-	(*v1.Segment)(nil),            // 32: weir.snapshot.v1.Segment
-	(*v1.TaskHandle)(nil),         // 33: weir.snapshot.v1.TaskHandle
-	(*v11.TaskStatistics)(nil),    // 34: weir.job.v1.TaskStatistics
+	(*Heartbeat)(nil),             // 25: weir.worker.v1.Heartbeat
+	(*Event)(nil),                 // 26: weir.worker.v1.Event
+	(*ControlRequest)(nil),        // 27: weir.worker.v1.ControlRequest
+	(*ControlResponse)(nil),       // 28: weir.worker.v1.ControlResponse
+	(*UploadSegmentRequest)(nil),  // 29: weir.worker.v1.UploadSegmentRequest
+	(*UploadSegmentResponse)(nil), // 30: weir.worker.v1.UploadSegmentResponse
+	(*FetchSegmentRequest)(nil),   // 31: weir.worker.v1.FetchSegmentRequest
+	(*FetchSegmentResponse)(nil),  // 32: weir.worker.v1.FetchSegmentResponse
+	(*v1.Segment)(nil),            // 33: weir.snapshot.v1.Segment
+	(*v1.TaskHandle)(nil),         // 34: weir.snapshot.v1.TaskHandle
+	(*v11.TaskStatistics)(nil),    // 35: weir.job.v1.TaskStatistics
 }
 var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	4,  // 0: weir.worker.v1.FencedAttempt.sinks:type_name -> weir.worker.v1.SinkExtent
-	32, // 1: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
+	33, // 1: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
 	1,  // 2: weir.worker.v1.Prepare.tasks:type_name -> weir.worker.v1.TaskAssignment
 	5,  // 3: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
 	2,  // 4: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
@@ -2365,8 +2421,8 @@ var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	12, // 12: weir.worker.v1.Command.finish:type_name -> weir.worker.v1.Finish
 	13, // 13: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
 	0,  // 14: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
-	33, // 15: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
-	34, // 16: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
+	34, // 15: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
+	35, // 16: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
 	15, // 17: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
 	16, // 18: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
 	17, // 19: weir.worker.v1.Event.started:type_name -> weir.worker.v1.Started
@@ -2377,20 +2433,21 @@ var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	23, // 24: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
 	24, // 25: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
 	18, // 26: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
-	25, // 27: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
-	14, // 28: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
-	32, // 29: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
-	26, // 30: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
-	28, // 31: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
-	30, // 32: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
-	27, // 33: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
-	29, // 34: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
-	31, // 35: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
-	33, // [33:36] is the sub-list for method output_type
-	30, // [30:33] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	25, // 27: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
+	26, // 28: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
+	14, // 29: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
+	33, // 30: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
+	27, // 31: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
+	29, // 32: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
+	31, // 33: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
+	28, // 34: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
+	30, // 35: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
+	32, // 36: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
+	34, // [34:37] is the sub-list for method output_type
+	31, // [31:34] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_weir_worker_v1_worker_proto_init() }
@@ -2408,7 +2465,7 @@ func file_weir_worker_v1_worker_proto_init() {
 		(*Command_Finish)(nil),
 		(*Command_Cancel)(nil),
 	}
-	file_weir_worker_v1_worker_proto_msgTypes[24].OneofWrappers = []any{
+	file_weir_worker_v1_worker_proto_msgTypes[25].OneofWrappers = []any{
 		(*Event_Hello)(nil),
 		(*Event_Prepared)(nil),
 		(*Event_Started)(nil),
@@ -2419,6 +2476,7 @@ func file_weir_worker_v1_worker_proto_init() {
 		(*Event_Activity)(nil),
 		(*Event_Statistics)(nil),
 		(*Event_Closed)(nil),
+		(*Event_Heartbeat)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2426,7 +2484,7 @@ func file_weir_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_worker_v1_worker_proto_rawDesc), len(file_weir_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

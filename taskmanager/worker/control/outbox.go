@@ -2,6 +2,7 @@ package control
 
 import (
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -51,8 +52,14 @@ func (o *outbox) take() (events []*workerv1.Event, closed bool) {
 	return events, o.closed
 }
 
-// pump sends what is put until the outbox is closed and empty, and then ends the sending side.
+// heartbeatInterval is how often the TaskManager hears that the process runs; it allows no silence below 2 s.
+const heartbeatInterval = 500 * time.Millisecond
+
+// pump sends what is put, and heartbeats, until the outbox is closed and empty, and then ends the sending side.
 func (o *outbox) pump(stream grpc.BidiStreamingClient[workerv1.ControlRequest, workerv1.ControlResponse]) error {
+	beat := &workerv1.ControlRequest{Event: &workerv1.Event{Event: &workerv1.Event_Heartbeat{Heartbeat: &workerv1.Heartbeat{}}}}
+	beats := time.NewTicker(heartbeatInterval)
+	defer beats.Stop()
 	for {
 		events, closed := o.take()
 		for _, e := range events {
@@ -66,6 +73,12 @@ func (o *outbox) pump(stream grpc.BidiStreamingClient[workerv1.ControlRequest, w
 		if closed {
 			continue
 		}
-		<-o.wake
+		select {
+		case <-o.wake:
+		case <-beats.C:
+			if err := stream.Send(beat); err != nil {
+				return err
+			}
+		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	exchangev1 "github.com/weir-stream/weir/gen/exchange/v1"
+	"github.com/weir-stream/weir/internal/keepalive"
 )
 
 // Server is a worker's data listener: it takes the channels whose consumers live here.
@@ -75,7 +76,7 @@ func Listen(host string, ports Ports, attempt Attempt) (*Server, error) {
 		grpc.MaxRecvMsgSize(maxMessage+partHeader),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.WaitForHandlers(true),
+		keepalive.Off(), grpc.WaitForHandlers(true),
 	)
 	s.grpc.RegisterService(&grpc.ServiceDesc{
 		ServiceName: exchangev1.ExchangeService_ServiceDesc.ServiceName,
