@@ -208,6 +208,68 @@ func (JobState) EnumDescriptor() ([]byte, []int) {
 	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
+// TransactionState is what became of a transaction.
+type TransactionState int32
+
+const (
+	TransactionState_TRANSACTION_STATE_UNSPECIFIED TransactionState = 0
+	// Begun, and nothing vouches for it yet.
+	TransactionState_TRANSACTION_STATE_OPEN TransactionState = 1
+	// Flushed at a barrier and not ended.
+	TransactionState_TRANSACTION_STATE_PREPARED  TransactionState = 2
+	TransactionState_TRANSACTION_STATE_COMMITTED TransactionState = 3
+	TransactionState_TRANSACTION_STATE_ABORTED   TransactionState = 4
+	// It cannot be found out.
+	TransactionState_TRANSACTION_STATE_UNKNOWN TransactionState = 5
+)
+
+// Enum value maps for TransactionState.
+var (
+	TransactionState_name = map[int32]string{
+		0: "TRANSACTION_STATE_UNSPECIFIED",
+		1: "TRANSACTION_STATE_OPEN",
+		2: "TRANSACTION_STATE_PREPARED",
+		3: "TRANSACTION_STATE_COMMITTED",
+		4: "TRANSACTION_STATE_ABORTED",
+		5: "TRANSACTION_STATE_UNKNOWN",
+	}
+	TransactionState_value = map[string]int32{
+		"TRANSACTION_STATE_UNSPECIFIED": 0,
+		"TRANSACTION_STATE_OPEN":        1,
+		"TRANSACTION_STATE_PREPARED":    2,
+		"TRANSACTION_STATE_COMMITTED":   3,
+		"TRANSACTION_STATE_ABORTED":     4,
+		"TRANSACTION_STATE_UNKNOWN":     5,
+	}
+)
+
+func (x TransactionState) Enum() *TransactionState {
+	p := new(TransactionState)
+	*p = x
+	return p
+}
+
+func (x TransactionState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TransactionState) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_job_v1_job_proto_enumTypes[3].Descriptor()
+}
+
+func (TransactionState) Type() protoreflect.EnumType {
+	return &file_weir_job_v1_job_proto_enumTypes[3]
+}
+
+func (x TransactionState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TransactionState.Descriptor instead.
+func (TransactionState) EnumDescriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
 // CheckpointStage is how far a task has come with a checkpoint.
 type CheckpointStage int32
 
@@ -252,11 +314,11 @@ func (x CheckpointStage) String() string {
 }
 
 func (CheckpointStage) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_job_v1_job_proto_enumTypes[3].Descriptor()
+	return file_weir_job_v1_job_proto_enumTypes[4].Descriptor()
 }
 
 func (CheckpointStage) Type() protoreflect.EnumType {
-	return &file_weir_job_v1_job_proto_enumTypes[3]
+	return &file_weir_job_v1_job_proto_enumTypes[4]
 }
 
 func (x CheckpointStage) Number() protoreflect.EnumNumber {
@@ -265,7 +327,7 @@ func (x CheckpointStage) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CheckpointStage.Descriptor instead.
 func (CheckpointStage) EnumDescriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 // Operator is one operator of a job graph.
@@ -866,6 +928,432 @@ func (x *PlanResult) GetProtocolMax() uint32 {
 	return 0
 }
 
+// OutputPart is what a transaction wrote to one place of its system.
+type OutputPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For people, such as "orders/3", a partition of a topic.
+	Place string `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
+	// -1 when unknown.
+	Records int64 `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"`
+	// Where in the place, such as "offsets 10 to 19"; empty when unknown.
+	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutputPart) Reset() {
+	*x = OutputPart{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutputPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutputPart) ProtoMessage() {}
+
+func (x *OutputPart) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutputPart.ProtoReflect.Descriptor instead.
+func (*OutputPart) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *OutputPart) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
+func (x *OutputPart) GetRecords() int64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *OutputPart) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+// LostOutput is one prepared transaction that a completed checkpoint lists and that was not committed.
+type LostOutput struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Uid of the sink.
+	Sink string `protobuf:"bytes,1,opt,name=sink,proto3" json:"sink,omitempty"`
+	// Checkpoint at whose barrier the transaction was prepared.
+	Checkpoint  uint64        `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Transaction string        `protobuf:"bytes,3,opt,name=transaction,proto3" json:"transaction,omitempty"`
+	Parts       []*OutputPart `protobuf:"bytes,4,rep,name=parts,proto3" json:"parts,omitempty"`
+	// -1 when unknown.
+	Records int64 `protobuf:"varint,5,opt,name=records,proto3" json:"records,omitempty"`
+	// Why it is known to be lost, or cannot be known.
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// It cannot be found out whether the transaction was committed or aborted.
+	Unknown bool `protobuf:"varint,7,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	// An operator has accepted it.
+	Accepted      bool `protobuf:"varint,8,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostOutput) Reset() {
+	*x = LostOutput{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostOutput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostOutput) ProtoMessage() {}
+
+func (x *LostOutput) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostOutput.ProtoReflect.Descriptor instead.
+func (*LostOutput) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *LostOutput) GetSink() string {
+	if x != nil {
+		return x.Sink
+	}
+	return ""
+}
+
+func (x *LostOutput) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *LostOutput) GetTransaction() string {
+	if x != nil {
+		return x.Transaction
+	}
+	return ""
+}
+
+func (x *LostOutput) GetParts() []*OutputPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *LostOutput) GetRecords() int64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *LostOutput) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *LostOutput) GetUnknown() bool {
+	if x != nil {
+		return x.Unknown
+	}
+	return false
+}
+
+func (x *LostOutput) GetAccepted() bool {
+	if x != nil {
+		return x.Accepted
+	}
+	return false
+}
+
+// Transaction is one transaction of a sink as its system shows it.
+type Transaction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Uid of the sink, subtask and attempt that the transaction belongs to.
+	Sink    string           `protobuf:"bytes,2,opt,name=sink,proto3" json:"sink,omitempty"`
+	Subtask uint32           `protobuf:"varint,3,opt,name=subtask,proto3" json:"subtask,omitempty"`
+	Attempt uint64           `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	State   TransactionState `protobuf:"varint,5,opt,name=state,proto3,enum=weir.job.v1.TransactionState" json:"state,omitempty"`
+	// Checkpoint at whose barrier it was prepared; 0 when it was not, or when that is not known.
+	Checkpoint uint64 `protobuf:"varint,6,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// A completed checkpoint lists it: it must be committed.
+	Listed bool `protobuf:"varint,7,opt,name=listed,proto3" json:"listed,omitempty"`
+	// The running attempt is at work with it.
+	Current bool          `protobuf:"varint,8,opt,name=current,proto3" json:"current,omitempty"`
+	Parts   []*OutputPart `protobuf:"bytes,9,rep,name=parts,proto3" json:"parts,omitempty"`
+	// Milliseconds since it began; -1 when unknown.
+	AgeMs int64 `protobuf:"varint,10,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// Milliseconds before its system ends it by itself; -1 when it does not, or when that is unknown.
+	LeftMs        int64 `protobuf:"varint,11,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Transaction) Reset() {
+	*x = Transaction{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Transaction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Transaction) ProtoMessage() {}
+
+func (x *Transaction) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Transaction.ProtoReflect.Descriptor instead.
+func (*Transaction) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Transaction) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Transaction) GetSink() string {
+	if x != nil {
+		return x.Sink
+	}
+	return ""
+}
+
+func (x *Transaction) GetSubtask() uint32 {
+	if x != nil {
+		return x.Subtask
+	}
+	return 0
+}
+
+func (x *Transaction) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Transaction) GetState() TransactionState {
+	if x != nil {
+		return x.State
+	}
+	return TransactionState_TRANSACTION_STATE_UNSPECIFIED
+}
+
+func (x *Transaction) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *Transaction) GetListed() bool {
+	if x != nil {
+		return x.Listed
+	}
+	return false
+}
+
+func (x *Transaction) GetCurrent() bool {
+	if x != nil {
+		return x.Current
+	}
+	return false
+}
+
+func (x *Transaction) GetParts() []*OutputPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *Transaction) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *Transaction) GetLeftMs() int64 {
+	if x != nil {
+		return x.LeftMs
+	}
+	return 0
+}
+
+// HeldOutput is a place whose readers do not see everything that is written, because a transaction is open.
+type HeldOutput struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Such as "orders/3", a partition of a topic.
+	Place string `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
+	// Offsets: readers see what is before the first, and the second is the end.
+	Visible int64 `protobuf:"varint,2,opt,name=visible,proto3" json:"visible,omitempty"`
+	End     int64 `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
+	// The oldest open transaction of the place; empty when its id is not known.
+	Transaction string `protobuf:"bytes,4,opt,name=transaction,proto3" json:"transaction,omitempty"`
+	// Whose it is, in words.
+	Owner string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The running attempt of this job will end it by itself.
+	Current bool `protobuf:"varint,6,opt,name=current,proto3" json:"current,omitempty"`
+	// It is this job's.
+	Own    bool  `protobuf:"varint,7,opt,name=own,proto3" json:"own,omitempty"`
+	AgeMs  int64 `protobuf:"varint,8,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	LeftMs int64 `protobuf:"varint,9,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
+	// What ends it, in a sentence.
+	Ends          string `protobuf:"bytes,10,opt,name=ends,proto3" json:"ends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldOutput) Reset() {
+	*x = HeldOutput{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldOutput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldOutput) ProtoMessage() {}
+
+func (x *HeldOutput) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldOutput.ProtoReflect.Descriptor instead.
+func (*HeldOutput) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *HeldOutput) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
+func (x *HeldOutput) GetVisible() int64 {
+	if x != nil {
+		return x.Visible
+	}
+	return 0
+}
+
+func (x *HeldOutput) GetEnd() int64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *HeldOutput) GetTransaction() string {
+	if x != nil {
+		return x.Transaction
+	}
+	return ""
+}
+
+func (x *HeldOutput) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *HeldOutput) GetCurrent() bool {
+	if x != nil {
+		return x.Current
+	}
+	return false
+}
+
+func (x *HeldOutput) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
+func (x *HeldOutput) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *HeldOutput) GetLeftMs() int64 {
+	if x != nil {
+		return x.LeftMs
+	}
+	return 0
+}
+
+func (x *HeldOutput) GetEnds() string {
+	if x != nil {
+		return x.Ends
+	}
+	return ""
+}
+
 // Failure is one failure of a job with its root cause.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -876,14 +1364,16 @@ type Failure struct {
 	Host    string `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// Last lines of the worker's output, for a process that died.
-	OutputTail    string `protobuf:"bytes,6,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
+	OutputTail string `protobuf:"bytes,6,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
+	// What was lost, when that is the cause.
+	Lost          []*LostOutput `protobuf:"bytes,7,rep,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[7]
+	mi := &file_weir_job_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +1385,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[7]
+	mi := &file_weir_job_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +1398,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Failure) GetAtMs() int64 {
@@ -953,6 +1443,13 @@ func (x *Failure) GetOutputTail() string {
 	return ""
 }
 
+func (x *Failure) GetLost() []*LostOutput {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
 // TaskWait is something outside of the job that a task waits for.
 type TaskWait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -965,7 +1462,7 @@ type TaskWait struct {
 
 func (x *TaskWait) Reset() {
 	*x = TaskWait{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[8]
+	mi := &file_weir_job_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1474,7 @@ func (x *TaskWait) String() string {
 func (*TaskWait) ProtoMessage() {}
 
 func (x *TaskWait) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[8]
+	mi := &file_weir_job_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1487,7 @@ func (x *TaskWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskWait.ProtoReflect.Descriptor instead.
 func (*TaskWait) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TaskWait) GetWhat() string {
@@ -1024,7 +1521,7 @@ type SplitProgress struct {
 
 func (x *SplitProgress) Reset() {
 	*x = SplitProgress{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[9]
+	mi := &file_weir_job_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1533,7 @@ func (x *SplitProgress) String() string {
 func (*SplitProgress) ProtoMessage() {}
 
 func (x *SplitProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[9]
+	mi := &file_weir_job_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1546,7 @@ func (x *SplitProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitProgress.ProtoReflect.Descriptor instead.
 func (*SplitProgress) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SplitProgress) GetName() string {
@@ -1112,7 +1609,7 @@ type TaskActivity struct {
 
 func (x *TaskActivity) Reset() {
 	*x = TaskActivity{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[10]
+	mi := &file_weir_job_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1621,7 @@ func (x *TaskActivity) String() string {
 func (*TaskActivity) ProtoMessage() {}
 
 func (x *TaskActivity) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[10]
+	mi := &file_weir_job_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1634,7 @@ func (x *TaskActivity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskActivity.ProtoReflect.Descriptor instead.
 func (*TaskActivity) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TaskActivity) GetDoing() string {
@@ -1257,14 +1754,17 @@ type TaskStatistics struct {
 	// Records that were lost on the source side because retention deleted them (explicit option only).
 	LostRecords uint64 `protobuf:"varint,11,opt,name=lost_records,json=lostRecords,proto3" json:"lost_records,omitempty"`
 	// Absent in reports of older workers.
-	Activity      *TaskActivity `protobuf:"bytes,12,opt,name=activity,proto3" json:"activity,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Activity *TaskActivity `protobuf:"bytes,12,opt,name=activity,proto3" json:"activity,omitempty"`
+	// Age of the oldest transaction of the task that is not ended, and after how long its system ends one; 0 without.
+	OldestTransactionMs  uint64 `protobuf:"varint,20,opt,name=oldest_transaction_ms,json=oldestTransactionMs,proto3" json:"oldest_transaction_ms,omitempty"`
+	TransactionTimeoutMs uint64 `protobuf:"varint,21,opt,name=transaction_timeout_ms,json=transactionTimeoutMs,proto3" json:"transaction_timeout_ms,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *TaskStatistics) Reset() {
 	*x = TaskStatistics{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[11]
+	mi := &file_weir_job_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1776,7 @@ func (x *TaskStatistics) String() string {
 func (*TaskStatistics) ProtoMessage() {}
 
 func (x *TaskStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[11]
+	mi := &file_weir_job_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1789,7 @@ func (x *TaskStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatistics.ProtoReflect.Descriptor instead.
 func (*TaskStatistics) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TaskStatistics) GetVertex() string {
@@ -1376,6 +1876,20 @@ func (x *TaskStatistics) GetActivity() *TaskActivity {
 	return nil
 }
 
+func (x *TaskStatistics) GetOldestTransactionMs() uint64 {
+	if x != nil {
+		return x.OldestTransactionMs
+	}
+	return 0
+}
+
+func (x *TaskStatistics) GetTransactionTimeoutMs() uint64 {
+	if x != nil {
+		return x.TransactionTimeoutMs
+	}
+	return 0
+}
+
 // Task is one subtask of a vertex as it is placed now.
 type Task struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1391,7 +1905,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[12]
+	mi := &file_weir_job_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1917,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[12]
+	mi := &file_weir_job_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1930,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Task) GetVertex() string {
@@ -1487,7 +2001,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[13]
+	mi := &file_weir_job_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +2013,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[13]
+	mi := &file_weir_job_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +2026,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Checkpoint) GetId() uint64 {
@@ -1630,13 +2144,15 @@ type Job struct {
 	SavepointPath string `protobuf:"bytes,20,opt,name=savepoint_path,json=savepointPath,proto3" json:"savepoint_path,omitempty"`
 	// Time in milliseconds between a failure and the job running again, for the last restart.
 	LastRecoveryMs uint64 `protobuf:"varint,21,opt,name=last_recovery_ms,json=lastRecoveryMs,proto3" json:"last_recovery_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Output that completed checkpoints list and that was not committed.
+	Lost          []*LostOutput `protobuf:"bytes,22,rep,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[14]
+	mi := &file_weir_job_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +2164,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[14]
+	mi := &file_weir_job_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +2177,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Job) GetId() string {
@@ -1811,6 +2327,13 @@ func (x *Job) GetLastRecoveryMs() uint64 {
 	return 0
 }
 
+func (x *Job) GetLost() []*LostOutput {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
 // UploadArtifactRequest carries one chunk of a job binary (at most 1 MiB).
 type UploadArtifactRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1824,7 +2347,7 @@ type UploadArtifactRequest struct {
 
 func (x *UploadArtifactRequest) Reset() {
 	*x = UploadArtifactRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[15]
+	mi := &file_weir_job_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +2359,7 @@ func (x *UploadArtifactRequest) String() string {
 func (*UploadArtifactRequest) ProtoMessage() {}
 
 func (x *UploadArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[15]
+	mi := &file_weir_job_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +2372,7 @@ func (x *UploadArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadArtifactRequest.ProtoReflect.Descriptor instead.
 func (*UploadArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UploadArtifactRequest) GetSha256() string {
@@ -1882,7 +2405,7 @@ type UploadArtifactResponse struct {
 
 func (x *UploadArtifactResponse) Reset() {
 	*x = UploadArtifactResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[16]
+	mi := &file_weir_job_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2417,7 @@ func (x *UploadArtifactResponse) String() string {
 func (*UploadArtifactResponse) ProtoMessage() {}
 
 func (x *UploadArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[16]
+	mi := &file_weir_job_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2430,7 @@ func (x *UploadArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadArtifactResponse.ProtoReflect.Descriptor instead.
 func (*UploadArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UploadArtifactResponse) GetSha256() string {
@@ -1931,14 +2454,17 @@ type SubmitJobRequest struct {
 	From              string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
 	AllowDroppedState bool   `protobuf:"varint,7,opt,name=allow_dropped_state,json=allowDroppedState,proto3" json:"allow_dropped_state,omitempty"`
 	// Name of a job that sets none, when name is empty too; the client's file name of the binary, for example.
-	DefaultName   string `protobuf:"bytes,8,opt,name=default_name,json=defaultName,proto3" json:"default_name,omitempty"`
+	DefaultName string `protobuf:"bytes,8,opt,name=default_name,json=defaultName,proto3" json:"default_name,omitempty"`
+	// Start although transactions of the checkpoint are proven lost, or although it cannot be found out what became of them.
+	AcceptLoss    bool `protobuf:"varint,9,opt,name=accept_loss,json=acceptLoss,proto3" json:"accept_loss,omitempty"`
+	AcceptUnknown bool `protobuf:"varint,10,opt,name=accept_unknown,json=acceptUnknown,proto3" json:"accept_unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubmitJobRequest) Reset() {
 	*x = SubmitJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[17]
+	mi := &file_weir_job_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2476,7 @@ func (x *SubmitJobRequest) String() string {
 func (*SubmitJobRequest) ProtoMessage() {}
 
 func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[17]
+	mi := &file_weir_job_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2489,7 @@ func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SubmitJobRequest) GetRequestId() string {
@@ -2022,6 +2548,20 @@ func (x *SubmitJobRequest) GetDefaultName() string {
 	return ""
 }
 
+func (x *SubmitJobRequest) GetAcceptLoss() bool {
+	if x != nil {
+		return x.AcceptLoss
+	}
+	return false
+}
+
+func (x *SubmitJobRequest) GetAcceptUnknown() bool {
+	if x != nil {
+		return x.AcceptUnknown
+	}
+	return false
+}
+
 type SubmitJobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -2031,7 +2571,7 @@ type SubmitJobResponse struct {
 
 func (x *SubmitJobResponse) Reset() {
 	*x = SubmitJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[18]
+	mi := &file_weir_job_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2583,7 @@ func (x *SubmitJobResponse) String() string {
 func (*SubmitJobResponse) ProtoMessage() {}
 
 func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[18]
+	mi := &file_weir_job_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2596,7 @@ func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SubmitJobResponse) GetJobId() string {
@@ -2076,7 +2616,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[19]
+	mi := &file_weir_job_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2628,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[19]
+	mi := &file_weir_job_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2641,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -2120,7 +2660,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[20]
+	mi := &file_weir_job_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2672,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[20]
+	mi := &file_weir_job_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2685,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetJobResponse) GetJob() *Job {
@@ -2164,7 +2704,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[21]
+	mi := &file_weir_job_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2716,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[21]
+	mi := &file_weir_job_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2729,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListJobsRequest) GetIncludeEnded() bool {
@@ -2210,7 +2750,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[22]
+	mi := &file_weir_job_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2762,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[22]
+	mi := &file_weir_job_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2775,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2269,7 +2809,7 @@ type ExplainJobRequest struct {
 
 func (x *ExplainJobRequest) Reset() {
 	*x = ExplainJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[23]
+	mi := &file_weir_job_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2821,7 @@ func (x *ExplainJobRequest) String() string {
 func (*ExplainJobRequest) ProtoMessage() {}
 
 func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[23]
+	mi := &file_weir_job_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2834,7 @@ func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainJobRequest.ProtoReflect.Descriptor instead.
 func (*ExplainJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExplainJobRequest) GetJob() string {
@@ -2323,7 +2863,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[24]
+	mi := &file_weir_job_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2875,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[24]
+	mi := &file_weir_job_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2888,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Finding) GetKind() string {
@@ -2403,7 +2943,7 @@ type ExplainJobResponse struct {
 
 func (x *ExplainJobResponse) Reset() {
 	*x = ExplainJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[25]
+	mi := &file_weir_job_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2955,7 @@ func (x *ExplainJobResponse) String() string {
 func (*ExplainJobResponse) ProtoMessage() {}
 
 func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[25]
+	mi := &file_weir_job_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2968,7 @@ func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainJobResponse.ProtoReflect.Descriptor instead.
 func (*ExplainJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExplainJobResponse) GetJobId() string {
@@ -2483,7 +3023,7 @@ type CancelJobRequest struct {
 
 func (x *CancelJobRequest) Reset() {
 	*x = CancelJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[26]
+	mi := &file_weir_job_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +3035,7 @@ func (x *CancelJobRequest) String() string {
 func (*CancelJobRequest) ProtoMessage() {}
 
 func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[26]
+	mi := &file_weir_job_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +3048,7 @@ func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelJobRequest) GetRequestId() string {
@@ -2534,7 +3074,7 @@ type CancelJobResponse struct {
 
 func (x *CancelJobResponse) Reset() {
 	*x = CancelJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[27]
+	mi := &file_weir_job_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +3086,7 @@ func (x *CancelJobResponse) String() string {
 func (*CancelJobResponse) ProtoMessage() {}
 
 func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[27]
+	mi := &file_weir_job_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +3099,7 @@ func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelJobResponse) GetJobId() string {
@@ -2581,7 +3121,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[28]
+	mi := &file_weir_job_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +3133,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[28]
+	mi := &file_weir_job_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +3146,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StopJobRequest) GetRequestId() string {
@@ -2639,7 +3179,7 @@ type StopJobResponse struct {
 
 func (x *StopJobResponse) Reset() {
 	*x = StopJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[29]
+	mi := &file_weir_job_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +3191,7 @@ func (x *StopJobResponse) String() string {
 func (*StopJobResponse) ProtoMessage() {}
 
 func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[29]
+	mi := &file_weir_job_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +3204,7 @@ func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobResponse.ProtoReflect.Descriptor instead.
 func (*StopJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopJobResponse) GetJobId() string {
@@ -2686,7 +3226,7 @@ type CreateSavepointRequest struct {
 
 func (x *CreateSavepointRequest) Reset() {
 	*x = CreateSavepointRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[30]
+	mi := &file_weir_job_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +3238,7 @@ func (x *CreateSavepointRequest) String() string {
 func (*CreateSavepointRequest) ProtoMessage() {}
 
 func (x *CreateSavepointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[30]
+	mi := &file_weir_job_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +3251,7 @@ func (x *CreateSavepointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSavepointRequest.ProtoReflect.Descriptor instead.
 func (*CreateSavepointRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreateSavepointRequest) GetRequestId() string {
@@ -2745,7 +3285,7 @@ type CreateSavepointResponse struct {
 
 func (x *CreateSavepointResponse) Reset() {
 	*x = CreateSavepointResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[31]
+	mi := &file_weir_job_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +3297,7 @@ func (x *CreateSavepointResponse) String() string {
 func (*CreateSavepointResponse) ProtoMessage() {}
 
 func (x *CreateSavepointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[31]
+	mi := &file_weir_job_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +3310,7 @@ func (x *CreateSavepointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSavepointResponse.ProtoReflect.Descriptor instead.
 func (*CreateSavepointResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CreateSavepointResponse) GetPath() string {
@@ -2796,7 +3336,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[32]
+	mi := &file_weir_job_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +3348,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[32]
+	mi := &file_weir_job_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +3361,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListCheckpointsRequest) GetJob() string {
@@ -2840,7 +3380,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[33]
+	mi := &file_weir_job_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2852,7 +3392,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[33]
+	mi := &file_weir_job_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2865,7 +3405,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*Checkpoint {
@@ -2873,6 +3413,267 @@ func (x *ListCheckpointsResponse) GetCheckpoints() []*Checkpoint {
 		return x.Checkpoints
 	}
 	return nil
+}
+
+type ListTransactionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in GetJobRequest.
+	Job           string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTransactionsRequest) Reset() {
+	*x = ListTransactionsRequest{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTransactionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTransactionsRequest) ProtoMessage() {}
+
+func (x *ListTransactionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTransactionsRequest.ProtoReflect.Descriptor instead.
+func (*ListTransactionsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ListTransactionsRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+type ListTransactionsResponse struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	JobId        string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Name         string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Transactions []*Transaction         `protobuf:"bytes,3,rep,name=transactions,proto3" json:"transactions,omitempty"`
+	Held         []*HeldOutput          `protobuf:"bytes,4,rep,name=held,proto3" json:"held,omitempty"`
+	// What could not be looked at, in sentences.
+	Problems      []string `protobuf:"bytes,5,rep,name=problems,proto3" json:"problems,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTransactionsResponse) Reset() {
+	*x = ListTransactionsResponse{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTransactionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTransactionsResponse) ProtoMessage() {}
+
+func (x *ListTransactionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTransactionsResponse.ProtoReflect.Descriptor instead.
+func (*ListTransactionsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ListTransactionsResponse) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *ListTransactionsResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListTransactionsResponse) GetTransactions() []*Transaction {
+	if x != nil {
+		return x.Transactions
+	}
+	return nil
+}
+
+func (x *ListTransactionsResponse) GetHeld() []*HeldOutput {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *ListTransactionsResponse) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+type ResolveTransactionRequest struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	RequestId   string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Job         string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	Transaction string                 `protobuf:"bytes,3,opt,name=transaction,proto3" json:"transaction,omitempty"`
+	// Commit it; otherwise abort it.
+	Commit bool `protobuf:"varint,4,opt,name=commit,proto3" json:"commit,omitempty"`
+	// Do it although it loses records that a completed checkpoint lists, or makes records visible that are or will be written again.
+	Force         bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveTransactionRequest) Reset() {
+	*x = ResolveTransactionRequest{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveTransactionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveTransactionRequest) ProtoMessage() {}
+
+func (x *ResolveTransactionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveTransactionRequest.ProtoReflect.Descriptor instead.
+func (*ResolveTransactionRequest) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ResolveTransactionRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ResolveTransactionRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ResolveTransactionRequest) GetTransaction() string {
+	if x != nil {
+		return x.Transaction
+	}
+	return ""
+}
+
+func (x *ResolveTransactionRequest) GetCommit() bool {
+	if x != nil {
+		return x.Commit
+	}
+	return false
+}
+
+func (x *ResolveTransactionRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type ResolveTransactionResponse struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	JobId       string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Transaction *Transaction           `protobuf:"bytes,2,opt,name=transaction,proto3" json:"transaction,omitempty"`
+	// It had ended that way before.
+	Already       bool `protobuf:"varint,3,opt,name=already,proto3" json:"already,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveTransactionResponse) Reset() {
+	*x = ResolveTransactionResponse{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveTransactionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveTransactionResponse) ProtoMessage() {}
+
+func (x *ResolveTransactionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveTransactionResponse.ProtoReflect.Descriptor instead.
+func (*ResolveTransactionResponse) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ResolveTransactionResponse) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *ResolveTransactionResponse) GetTransaction() *Transaction {
+	if x != nil {
+		return x.Transaction
+	}
+	return nil
+}
+
+func (x *ResolveTransactionResponse) GetAlready() bool {
+	if x != nil {
+		return x.Already
+	}
+	return false
 }
 
 type ReadLogsRequest struct {
@@ -2888,7 +3689,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[34]
+	mi := &file_weir_job_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2900,7 +3701,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[34]
+	mi := &file_weir_job_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2913,7 +3714,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReadLogsRequest) GetJob() string {
@@ -2949,7 +3750,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[35]
+	mi := &file_weir_job_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3762,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[35]
+	mi := &file_weir_job_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3775,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReadLogsResponse) GetTaskmanagerId() string {
@@ -3059,7 +3860,52 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x05graph\x18\x01 \x01(\v2\x12.weir.job.v1.GraphR\x05graph\x12\x16\n" +
 	"\x06errors\x18\x02 \x03(\tR\x06errors\x12!\n" +
 	"\fprotocol_min\x18\x03 \x01(\rR\vprotocolMin\x12!\n" +
-	"\fprotocol_max\x18\x04 \x01(\rR\vprotocolMax\"\x9b\x01\n" +
+	"\fprotocol_max\x18\x04 \x01(\rR\vprotocolMax\"T\n" +
+	"\n" +
+	"OutputPart\x12\x14\n" +
+	"\x05place\x18\x01 \x01(\tR\x05place\x12\x18\n" +
+	"\arecords\x18\x02 \x01(\x03R\arecords\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"\xf9\x01\n" +
+	"\n" +
+	"LostOutput\x12\x12\n" +
+	"\x04sink\x18\x01 \x01(\tR\x04sink\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\x04R\n" +
+	"checkpoint\x12 \n" +
+	"\vtransaction\x18\x03 \x01(\tR\vtransaction\x12-\n" +
+	"\x05parts\x18\x04 \x03(\v2\x17.weir.job.v1.OutputPartR\x05parts\x12\x18\n" +
+	"\arecords\x18\x05 \x01(\x03R\arecords\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
+	"\aunknown\x18\a \x01(\bR\aunknown\x12\x1a\n" +
+	"\baccepted\x18\b \x01(\bR\baccepted\"\xcb\x02\n" +
+	"\vTransaction\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04sink\x18\x02 \x01(\tR\x04sink\x12\x18\n" +
+	"\asubtask\x18\x03 \x01(\rR\asubtask\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\x04R\aattempt\x123\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x1d.weir.job.v1.TransactionStateR\x05state\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x06 \x01(\x04R\n" +
+	"checkpoint\x12\x16\n" +
+	"\x06listed\x18\a \x01(\bR\x06listed\x12\x18\n" +
+	"\acurrent\x18\b \x01(\bR\acurrent\x12-\n" +
+	"\x05parts\x18\t \x03(\v2\x17.weir.job.v1.OutputPartR\x05parts\x12\x15\n" +
+	"\x06age_ms\x18\n" +
+	" \x01(\x03R\x05ageMs\x12\x17\n" +
+	"\aleft_ms\x18\v \x01(\x03R\x06leftMs\"\xf6\x01\n" +
+	"\n" +
+	"HeldOutput\x12\x14\n" +
+	"\x05place\x18\x01 \x01(\tR\x05place\x12\x18\n" +
+	"\avisible\x18\x02 \x01(\x03R\avisible\x12\x10\n" +
+	"\x03end\x18\x03 \x01(\x03R\x03end\x12 \n" +
+	"\vtransaction\x18\x04 \x01(\tR\vtransaction\x12\x14\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner\x12\x18\n" +
+	"\acurrent\x18\x06 \x01(\bR\acurrent\x12\x10\n" +
+	"\x03own\x18\a \x01(\bR\x03own\x12\x15\n" +
+	"\x06age_ms\x18\b \x01(\x03R\x05ageMs\x12\x17\n" +
+	"\aleft_ms\x18\t \x01(\x03R\x06leftMs\x12\x12\n" +
+	"\x04ends\x18\n" +
+	" \x01(\tR\x04ends\"\xc8\x01\n" +
 	"\aFailure\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x12\n" +
@@ -3067,7 +3913,8 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1f\n" +
 	"\voutput_tail\x18\x06 \x01(\tR\n" +
-	"outputTail\"5\n" +
+	"outputTail\x12+\n" +
+	"\x04lost\x18\a \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"5\n" +
 	"\bTaskWait\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x15\n" +
 	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\"\xaa\x01\n" +
@@ -3100,7 +3947,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x0fidle_timeout_ms\x18\r \x01(\x04R\ridleTimeoutMs\x12\x1d\n" +
 	"\n" +
 	"event_time\x18\x0e \x01(\bR\teventTimeB\x17\n" +
-	"\x15_highest_watermark_ms\"\xd3\x03\n" +
+	"\x15_highest_watermark_ms\"\xbd\x04\n" +
 	"\x0eTaskStatistics\x12\x16\n" +
 	"\x06vertex\x18\x01 \x01(\tR\x06vertex\x12\x18\n" +
 	"\asubtask\x18\x02 \x01(\rR\asubtask\x12\x1d\n" +
@@ -3118,7 +3965,9 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	" \x01(\x04R\n" +
 	"stateBytes\x12!\n" +
 	"\flost_records\x18\v \x01(\x04R\vlostRecords\x125\n" +
-	"\bactivity\x18\f \x01(\v2\x19.weir.job.v1.TaskActivityR\bactivityB\x0f\n" +
+	"\bactivity\x18\f \x01(\v2\x19.weir.job.v1.TaskActivityR\bactivity\x122\n" +
+	"\x15oldest_transaction_ms\x18\x14 \x01(\x04R\x13oldestTransactionMs\x124\n" +
+	"\x16transaction_timeout_ms\x18\x15 \x01(\x04R\x14transactionTimeoutMsB\x0f\n" +
 	"\r_watermark_ms\"\xc4\x01\n" +
 	"\x04Task\x12\x16\n" +
 	"\x06vertex\x18\x01 \x01(\tR\x06vertex\x12\x18\n" +
@@ -3148,7 +3997,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\vwaiting_for\x18\v \x03(\tR\n" +
 	"waitingFor\x12\x1a\n" +
 	"\x06age_ms\x18\f \x01(\x04H\x00R\x05ageMs\x88\x01\x01B\t\n" +
-	"\a_age_ms\"\x84\x06\n" +
+	"\a_age_ms\"\xb1\x06\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12+\n" +
@@ -3173,13 +4022,14 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\tunsettled\x18\x12 \x01(\tR\tunsettled\x123\n" +
 	"\x15completed_checkpoints\x18\x13 \x01(\x04R\x14completedCheckpoints\x12%\n" +
 	"\x0esavepoint_path\x18\x14 \x01(\tR\rsavepointPath\x12(\n" +
-	"\x10last_recovery_ms\x18\x15 \x01(\x04R\x0elastRecoveryMs\"Y\n" +
+	"\x10last_recovery_ms\x18\x15 \x01(\x04R\x0elastRecoveryMs\x12+\n" +
+	"\x04lost\x18\x16 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"Y\n" +
 	"\x15UploadArtifactRequest\x12\x16\n" +
 	"\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
 	"\x05chunk\x18\x03 \x01(\fR\x05chunk\"0\n" +
 	"\x16UploadArtifactResponse\x12\x16\n" +
-	"\x06sha256\x18\x01 \x01(\tR\x06sha256\"\x8b\x02\n" +
+	"\x06sha256\x18\x01 \x01(\tR\x06sha256\"\xd3\x02\n" +
 	"\x10SubmitJobRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -3189,7 +4039,11 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\vparallelism\x18\x05 \x01(\rR\vparallelism\x12\x12\n" +
 	"\x04from\x18\x06 \x01(\tR\x04from\x12.\n" +
 	"\x13allow_dropped_state\x18\a \x01(\bR\x11allowDroppedState\x12!\n" +
-	"\fdefault_name\x18\b \x01(\tR\vdefaultName\"*\n" +
+	"\fdefault_name\x18\b \x01(\tR\vdefaultName\x12\x1f\n" +
+	"\vaccept_loss\x18\t \x01(\bR\n" +
+	"acceptLoss\x12%\n" +
+	"\x0eaccept_unknown\x18\n" +
+	" \x01(\bR\racceptUnknown\"*\n" +
 	"\x11SubmitJobResponse\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"!\n" +
 	"\rGetJobRequest\x12\x10\n" +
@@ -3245,7 +4099,26 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x16ListCheckpointsRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"T\n" +
 	"\x17ListCheckpointsResponse\x129\n" +
-	"\vcheckpoints\x18\x01 \x03(\v2\x17.weir.job.v1.CheckpointR\vcheckpoints\"\\\n" +
+	"\vcheckpoints\x18\x01 \x03(\v2\x17.weir.job.v1.CheckpointR\vcheckpoints\"+\n" +
+	"\x17ListTransactionsRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"\xcc\x01\n" +
+	"\x18ListTransactionsResponse\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12<\n" +
+	"\ftransactions\x18\x03 \x03(\v2\x18.weir.job.v1.TransactionR\ftransactions\x12+\n" +
+	"\x04held\x18\x04 \x03(\v2\x17.weir.job.v1.HeldOutputR\x04held\x12\x1a\n" +
+	"\bproblems\x18\x05 \x03(\tR\bproblems\"\x9c\x01\n" +
+	"\x19ResolveTransactionRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12 \n" +
+	"\vtransaction\x18\x03 \x01(\tR\vtransaction\x12\x16\n" +
+	"\x06commit\x18\x04 \x01(\bR\x06commit\x12\x14\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\"\x89\x01\n" +
+	"\x1aResolveTransactionResponse\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12:\n" +
+	"\vtransaction\x18\x02 \x01(\v2\x18.weir.job.v1.TransactionR\vtransaction\x12\x18\n" +
+	"\aalready\x18\x03 \x01(\bR\aalready\"\\\n" +
 	"\x0fReadLogsRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x1d\n" +
@@ -3276,13 +4149,20 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x12JOB_STATE_FINISHED\x10\x06\x12\x14\n" +
 	"\x10JOB_STATE_FAILED\x10\a\x12\x16\n" +
 	"\x12JOB_STATE_CANCELED\x10\b\x12\x15\n" +
-	"\x11JOB_STATE_STOPPED\x10\t*\xaa\x01\n" +
+	"\x11JOB_STATE_STOPPED\x10\t*\xd0\x01\n" +
+	"\x10TransactionState\x12!\n" +
+	"\x1dTRANSACTION_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16TRANSACTION_STATE_OPEN\x10\x01\x12\x1e\n" +
+	"\x1aTRANSACTION_STATE_PREPARED\x10\x02\x12\x1f\n" +
+	"\x1bTRANSACTION_STATE_COMMITTED\x10\x03\x12\x1d\n" +
+	"\x19TRANSACTION_STATE_ABORTED\x10\x04\x12\x1d\n" +
+	"\x19TRANSACTION_STATE_UNKNOWN\x10\x05*\xaa\x01\n" +
 	"\x0fCheckpointStage\x12 \n" +
 	"\x1cCHECKPOINT_STAGE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CHECKPOINT_STAGE_ALIGNING\x10\x01\x12\x1d\n" +
 	"\x19CHECKPOINT_STAGE_SNAPSHOT\x10\x02\x12\x1c\n" +
 	"\x18CHECKPOINT_STAGE_WRITING\x10\x03\x12\x19\n" +
-	"\x15CHECKPOINT_STAGE_DONE\x10\x042\xa9\x06\n" +
+	"\x15CHECKPOINT_STAGE_DONE\x10\x042\xf1\a\n" +
 	"\n" +
 	"JobService\x12[\n" +
 	"\x0eUploadArtifact\x12\".weir.job.v1.UploadArtifactRequest\x1a#.weir.job.v1.UploadArtifactResponse(\x01\x12J\n" +
@@ -3294,7 +4174,9 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\tCancelJob\x12\x1d.weir.job.v1.CancelJobRequest\x1a\x1e.weir.job.v1.CancelJobResponse\x12D\n" +
 	"\aStopJob\x12\x1b.weir.job.v1.StopJobRequest\x1a\x1c.weir.job.v1.StopJobResponse\x12\\\n" +
 	"\x0fCreateSavepoint\x12#.weir.job.v1.CreateSavepointRequest\x1a$.weir.job.v1.CreateSavepointResponse\x12\\\n" +
-	"\x0fListCheckpoints\x12#.weir.job.v1.ListCheckpointsRequest\x1a$.weir.job.v1.ListCheckpointsResponse\x12I\n" +
+	"\x0fListCheckpoints\x12#.weir.job.v1.ListCheckpointsRequest\x1a$.weir.job.v1.ListCheckpointsResponse\x12_\n" +
+	"\x10ListTransactions\x12$.weir.job.v1.ListTransactionsRequest\x1a%.weir.job.v1.ListTransactionsResponse\x12e\n" +
+	"\x12ResolveTransaction\x12&.weir.job.v1.ResolveTransactionRequest\x1a'.weir.job.v1.ResolveTransactionResponse\x12I\n" +
 	"\bReadLogs\x12\x1c.weir.job.v1.ReadLogsRequest\x1a\x1d.weir.job.v1.ReadLogsResponse0\x01B.Z,github.com/weir-stream/weir/gen/job/v1;jobv1b\x06proto3"
 
 var (
@@ -3309,99 +4191,120 @@ func file_weir_job_v1_job_proto_rawDescGZIP() []byte {
 	return file_weir_job_v1_job_proto_rawDescData
 }
 
-var file_weir_job_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_weir_job_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_weir_job_v1_job_proto_goTypes = []any{
-	(Partitioning)(0),               // 0: weir.job.v1.Partitioning
-	(Guarantee)(0),                  // 1: weir.job.v1.Guarantee
-	(JobState)(0),                   // 2: weir.job.v1.JobState
-	(CheckpointStage)(0),            // 3: weir.job.v1.CheckpointStage
-	(*Operator)(nil),                // 4: weir.job.v1.Operator
-	(*Vertex)(nil),                  // 5: weir.job.v1.Vertex
-	(*Edge)(nil),                    // 6: weir.job.v1.Edge
-	(*CheckpointConfig)(nil),        // 7: weir.job.v1.CheckpointConfig
-	(*RestartPolicy)(nil),           // 8: weir.job.v1.RestartPolicy
-	(*Graph)(nil),                   // 9: weir.job.v1.Graph
-	(*PlanResult)(nil),              // 10: weir.job.v1.PlanResult
-	(*Failure)(nil),                 // 11: weir.job.v1.Failure
-	(*TaskWait)(nil),                // 12: weir.job.v1.TaskWait
-	(*SplitProgress)(nil),           // 13: weir.job.v1.SplitProgress
-	(*TaskActivity)(nil),            // 14: weir.job.v1.TaskActivity
-	(*TaskStatistics)(nil),          // 15: weir.job.v1.TaskStatistics
-	(*Task)(nil),                    // 16: weir.job.v1.Task
-	(*Checkpoint)(nil),              // 17: weir.job.v1.Checkpoint
-	(*Job)(nil),                     // 18: weir.job.v1.Job
-	(*UploadArtifactRequest)(nil),   // 19: weir.job.v1.UploadArtifactRequest
-	(*UploadArtifactResponse)(nil),  // 20: weir.job.v1.UploadArtifactResponse
-	(*SubmitJobRequest)(nil),        // 21: weir.job.v1.SubmitJobRequest
-	(*SubmitJobResponse)(nil),       // 22: weir.job.v1.SubmitJobResponse
-	(*GetJobRequest)(nil),           // 23: weir.job.v1.GetJobRequest
-	(*GetJobResponse)(nil),          // 24: weir.job.v1.GetJobResponse
-	(*ListJobsRequest)(nil),         // 25: weir.job.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),        // 26: weir.job.v1.ListJobsResponse
-	(*ExplainJobRequest)(nil),       // 27: weir.job.v1.ExplainJobRequest
-	(*Finding)(nil),                 // 28: weir.job.v1.Finding
-	(*ExplainJobResponse)(nil),      // 29: weir.job.v1.ExplainJobResponse
-	(*CancelJobRequest)(nil),        // 30: weir.job.v1.CancelJobRequest
-	(*CancelJobResponse)(nil),       // 31: weir.job.v1.CancelJobResponse
-	(*StopJobRequest)(nil),          // 32: weir.job.v1.StopJobRequest
-	(*StopJobResponse)(nil),         // 33: weir.job.v1.StopJobResponse
-	(*CreateSavepointRequest)(nil),  // 34: weir.job.v1.CreateSavepointRequest
-	(*CreateSavepointResponse)(nil), // 35: weir.job.v1.CreateSavepointResponse
-	(*ListCheckpointsRequest)(nil),  // 36: weir.job.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil), // 37: weir.job.v1.ListCheckpointsResponse
-	(*ReadLogsRequest)(nil),         // 38: weir.job.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),        // 39: weir.job.v1.ReadLogsResponse
+	(Partitioning)(0),                  // 0: weir.job.v1.Partitioning
+	(Guarantee)(0),                     // 1: weir.job.v1.Guarantee
+	(JobState)(0),                      // 2: weir.job.v1.JobState
+	(TransactionState)(0),              // 3: weir.job.v1.TransactionState
+	(CheckpointStage)(0),               // 4: weir.job.v1.CheckpointStage
+	(*Operator)(nil),                   // 5: weir.job.v1.Operator
+	(*Vertex)(nil),                     // 6: weir.job.v1.Vertex
+	(*Edge)(nil),                       // 7: weir.job.v1.Edge
+	(*CheckpointConfig)(nil),           // 8: weir.job.v1.CheckpointConfig
+	(*RestartPolicy)(nil),              // 9: weir.job.v1.RestartPolicy
+	(*Graph)(nil),                      // 10: weir.job.v1.Graph
+	(*PlanResult)(nil),                 // 11: weir.job.v1.PlanResult
+	(*OutputPart)(nil),                 // 12: weir.job.v1.OutputPart
+	(*LostOutput)(nil),                 // 13: weir.job.v1.LostOutput
+	(*Transaction)(nil),                // 14: weir.job.v1.Transaction
+	(*HeldOutput)(nil),                 // 15: weir.job.v1.HeldOutput
+	(*Failure)(nil),                    // 16: weir.job.v1.Failure
+	(*TaskWait)(nil),                   // 17: weir.job.v1.TaskWait
+	(*SplitProgress)(nil),              // 18: weir.job.v1.SplitProgress
+	(*TaskActivity)(nil),               // 19: weir.job.v1.TaskActivity
+	(*TaskStatistics)(nil),             // 20: weir.job.v1.TaskStatistics
+	(*Task)(nil),                       // 21: weir.job.v1.Task
+	(*Checkpoint)(nil),                 // 22: weir.job.v1.Checkpoint
+	(*Job)(nil),                        // 23: weir.job.v1.Job
+	(*UploadArtifactRequest)(nil),      // 24: weir.job.v1.UploadArtifactRequest
+	(*UploadArtifactResponse)(nil),     // 25: weir.job.v1.UploadArtifactResponse
+	(*SubmitJobRequest)(nil),           // 26: weir.job.v1.SubmitJobRequest
+	(*SubmitJobResponse)(nil),          // 27: weir.job.v1.SubmitJobResponse
+	(*GetJobRequest)(nil),              // 28: weir.job.v1.GetJobRequest
+	(*GetJobResponse)(nil),             // 29: weir.job.v1.GetJobResponse
+	(*ListJobsRequest)(nil),            // 30: weir.job.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),           // 31: weir.job.v1.ListJobsResponse
+	(*ExplainJobRequest)(nil),          // 32: weir.job.v1.ExplainJobRequest
+	(*Finding)(nil),                    // 33: weir.job.v1.Finding
+	(*ExplainJobResponse)(nil),         // 34: weir.job.v1.ExplainJobResponse
+	(*CancelJobRequest)(nil),           // 35: weir.job.v1.CancelJobRequest
+	(*CancelJobResponse)(nil),          // 36: weir.job.v1.CancelJobResponse
+	(*StopJobRequest)(nil),             // 37: weir.job.v1.StopJobRequest
+	(*StopJobResponse)(nil),            // 38: weir.job.v1.StopJobResponse
+	(*CreateSavepointRequest)(nil),     // 39: weir.job.v1.CreateSavepointRequest
+	(*CreateSavepointResponse)(nil),    // 40: weir.job.v1.CreateSavepointResponse
+	(*ListCheckpointsRequest)(nil),     // 41: weir.job.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil),    // 42: weir.job.v1.ListCheckpointsResponse
+	(*ListTransactionsRequest)(nil),    // 43: weir.job.v1.ListTransactionsRequest
+	(*ListTransactionsResponse)(nil),   // 44: weir.job.v1.ListTransactionsResponse
+	(*ResolveTransactionRequest)(nil),  // 45: weir.job.v1.ResolveTransactionRequest
+	(*ResolveTransactionResponse)(nil), // 46: weir.job.v1.ResolveTransactionResponse
+	(*ReadLogsRequest)(nil),            // 47: weir.job.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),           // 48: weir.job.v1.ReadLogsResponse
 }
 var file_weir_job_v1_job_proto_depIdxs = []int32{
 	1,  // 0: weir.job.v1.Operator.guarantee:type_name -> weir.job.v1.Guarantee
-	4,  // 1: weir.job.v1.Vertex.operators:type_name -> weir.job.v1.Operator
+	5,  // 1: weir.job.v1.Vertex.operators:type_name -> weir.job.v1.Operator
 	0,  // 2: weir.job.v1.Edge.partitioning:type_name -> weir.job.v1.Partitioning
-	5,  // 3: weir.job.v1.Graph.vertices:type_name -> weir.job.v1.Vertex
-	6,  // 4: weir.job.v1.Graph.edges:type_name -> weir.job.v1.Edge
-	7,  // 5: weir.job.v1.Graph.checkpoints:type_name -> weir.job.v1.CheckpointConfig
-	8,  // 6: weir.job.v1.Graph.restarts:type_name -> weir.job.v1.RestartPolicy
-	9,  // 7: weir.job.v1.PlanResult.graph:type_name -> weir.job.v1.Graph
-	12, // 8: weir.job.v1.TaskActivity.waits:type_name -> weir.job.v1.TaskWait
-	3,  // 9: weir.job.v1.TaskActivity.stage:type_name -> weir.job.v1.CheckpointStage
-	13, // 10: weir.job.v1.TaskActivity.splits:type_name -> weir.job.v1.SplitProgress
-	14, // 11: weir.job.v1.TaskStatistics.activity:type_name -> weir.job.v1.TaskActivity
-	15, // 12: weir.job.v1.Task.statistics:type_name -> weir.job.v1.TaskStatistics
-	2,  // 13: weir.job.v1.Job.state:type_name -> weir.job.v1.JobState
-	9,  // 14: weir.job.v1.Job.graph:type_name -> weir.job.v1.Graph
-	16, // 15: weir.job.v1.Job.tasks:type_name -> weir.job.v1.Task
-	17, // 16: weir.job.v1.Job.last_checkpoint:type_name -> weir.job.v1.Checkpoint
-	11, // 17: weir.job.v1.Job.failures:type_name -> weir.job.v1.Failure
-	18, // 18: weir.job.v1.GetJobResponse.job:type_name -> weir.job.v1.Job
-	18, // 19: weir.job.v1.ListJobsResponse.jobs:type_name -> weir.job.v1.Job
-	2,  // 20: weir.job.v1.ExplainJobResponse.state:type_name -> weir.job.v1.JobState
-	28, // 21: weir.job.v1.ExplainJobResponse.findings:type_name -> weir.job.v1.Finding
-	17, // 22: weir.job.v1.ListCheckpointsResponse.checkpoints:type_name -> weir.job.v1.Checkpoint
-	19, // 23: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
-	21, // 24: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
-	23, // 25: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
-	25, // 26: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
-	27, // 27: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
-	30, // 28: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
-	32, // 29: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
-	34, // 30: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
-	36, // 31: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
-	38, // 32: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
-	20, // 33: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
-	22, // 34: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
-	24, // 35: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
-	26, // 36: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
-	29, // 37: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
-	31, // 38: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
-	33, // 39: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
-	35, // 40: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
-	37, // 41: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
-	39, // 42: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
-	33, // [33:43] is the sub-list for method output_type
-	23, // [23:33] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	6,  // 3: weir.job.v1.Graph.vertices:type_name -> weir.job.v1.Vertex
+	7,  // 4: weir.job.v1.Graph.edges:type_name -> weir.job.v1.Edge
+	8,  // 5: weir.job.v1.Graph.checkpoints:type_name -> weir.job.v1.CheckpointConfig
+	9,  // 6: weir.job.v1.Graph.restarts:type_name -> weir.job.v1.RestartPolicy
+	10, // 7: weir.job.v1.PlanResult.graph:type_name -> weir.job.v1.Graph
+	12, // 8: weir.job.v1.LostOutput.parts:type_name -> weir.job.v1.OutputPart
+	3,  // 9: weir.job.v1.Transaction.state:type_name -> weir.job.v1.TransactionState
+	12, // 10: weir.job.v1.Transaction.parts:type_name -> weir.job.v1.OutputPart
+	13, // 11: weir.job.v1.Failure.lost:type_name -> weir.job.v1.LostOutput
+	17, // 12: weir.job.v1.TaskActivity.waits:type_name -> weir.job.v1.TaskWait
+	4,  // 13: weir.job.v1.TaskActivity.stage:type_name -> weir.job.v1.CheckpointStage
+	18, // 14: weir.job.v1.TaskActivity.splits:type_name -> weir.job.v1.SplitProgress
+	19, // 15: weir.job.v1.TaskStatistics.activity:type_name -> weir.job.v1.TaskActivity
+	20, // 16: weir.job.v1.Task.statistics:type_name -> weir.job.v1.TaskStatistics
+	2,  // 17: weir.job.v1.Job.state:type_name -> weir.job.v1.JobState
+	10, // 18: weir.job.v1.Job.graph:type_name -> weir.job.v1.Graph
+	21, // 19: weir.job.v1.Job.tasks:type_name -> weir.job.v1.Task
+	22, // 20: weir.job.v1.Job.last_checkpoint:type_name -> weir.job.v1.Checkpoint
+	16, // 21: weir.job.v1.Job.failures:type_name -> weir.job.v1.Failure
+	13, // 22: weir.job.v1.Job.lost:type_name -> weir.job.v1.LostOutput
+	23, // 23: weir.job.v1.GetJobResponse.job:type_name -> weir.job.v1.Job
+	23, // 24: weir.job.v1.ListJobsResponse.jobs:type_name -> weir.job.v1.Job
+	2,  // 25: weir.job.v1.ExplainJobResponse.state:type_name -> weir.job.v1.JobState
+	33, // 26: weir.job.v1.ExplainJobResponse.findings:type_name -> weir.job.v1.Finding
+	22, // 27: weir.job.v1.ListCheckpointsResponse.checkpoints:type_name -> weir.job.v1.Checkpoint
+	14, // 28: weir.job.v1.ListTransactionsResponse.transactions:type_name -> weir.job.v1.Transaction
+	15, // 29: weir.job.v1.ListTransactionsResponse.held:type_name -> weir.job.v1.HeldOutput
+	14, // 30: weir.job.v1.ResolveTransactionResponse.transaction:type_name -> weir.job.v1.Transaction
+	24, // 31: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
+	26, // 32: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
+	28, // 33: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
+	30, // 34: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
+	32, // 35: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
+	35, // 36: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
+	37, // 37: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
+	39, // 38: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
+	41, // 39: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
+	43, // 40: weir.job.v1.JobService.ListTransactions:input_type -> weir.job.v1.ListTransactionsRequest
+	45, // 41: weir.job.v1.JobService.ResolveTransaction:input_type -> weir.job.v1.ResolveTransactionRequest
+	47, // 42: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
+	25, // 43: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
+	27, // 44: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
+	29, // 45: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
+	31, // 46: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
+	34, // 47: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
+	36, // 48: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
+	38, // 49: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
+	40, // 50: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
+	42, // 51: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
+	44, // 52: weir.job.v1.JobService.ListTransactions:output_type -> weir.job.v1.ListTransactionsResponse
+	46, // 53: weir.job.v1.JobService.ResolveTransaction:output_type -> weir.job.v1.ResolveTransactionResponse
+	48, // 54: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
+	43, // [43:55] is the sub-list for method output_type
+	31, // [31:43] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_weir_job_v1_job_proto_init() }
@@ -3409,17 +4312,17 @@ func file_weir_job_v1_job_proto_init() {
 	if File_weir_job_v1_job_proto != nil {
 		return
 	}
-	file_weir_job_v1_job_proto_msgTypes[9].OneofWrappers = []any{}
-	file_weir_job_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
-	file_weir_job_v1_job_proto_msgTypes[11].OneofWrappers = []any{}
 	file_weir_job_v1_job_proto_msgTypes[13].OneofWrappers = []any{}
+	file_weir_job_v1_job_proto_msgTypes[14].OneofWrappers = []any{}
+	file_weir_job_v1_job_proto_msgTypes[15].OneofWrappers = []any{}
+	file_weir_job_v1_job_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_job_v1_job_proto_rawDesc), len(file_weir_job_v1_job_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   36,
+			NumEnums:      5,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

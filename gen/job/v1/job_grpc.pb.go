@@ -21,16 +21,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	JobService_UploadArtifact_FullMethodName  = "/weir.job.v1.JobService/UploadArtifact"
-	JobService_SubmitJob_FullMethodName       = "/weir.job.v1.JobService/SubmitJob"
-	JobService_GetJob_FullMethodName          = "/weir.job.v1.JobService/GetJob"
-	JobService_ListJobs_FullMethodName        = "/weir.job.v1.JobService/ListJobs"
-	JobService_ExplainJob_FullMethodName      = "/weir.job.v1.JobService/ExplainJob"
-	JobService_CancelJob_FullMethodName       = "/weir.job.v1.JobService/CancelJob"
-	JobService_StopJob_FullMethodName         = "/weir.job.v1.JobService/StopJob"
-	JobService_CreateSavepoint_FullMethodName = "/weir.job.v1.JobService/CreateSavepoint"
-	JobService_ListCheckpoints_FullMethodName = "/weir.job.v1.JobService/ListCheckpoints"
-	JobService_ReadLogs_FullMethodName        = "/weir.job.v1.JobService/ReadLogs"
+	JobService_UploadArtifact_FullMethodName     = "/weir.job.v1.JobService/UploadArtifact"
+	JobService_SubmitJob_FullMethodName          = "/weir.job.v1.JobService/SubmitJob"
+	JobService_GetJob_FullMethodName             = "/weir.job.v1.JobService/GetJob"
+	JobService_ListJobs_FullMethodName           = "/weir.job.v1.JobService/ListJobs"
+	JobService_ExplainJob_FullMethodName         = "/weir.job.v1.JobService/ExplainJob"
+	JobService_CancelJob_FullMethodName          = "/weir.job.v1.JobService/CancelJob"
+	JobService_StopJob_FullMethodName            = "/weir.job.v1.JobService/StopJob"
+	JobService_CreateSavepoint_FullMethodName    = "/weir.job.v1.JobService/CreateSavepoint"
+	JobService_ListCheckpoints_FullMethodName    = "/weir.job.v1.JobService/ListCheckpoints"
+	JobService_ListTransactions_FullMethodName   = "/weir.job.v1.JobService/ListTransactions"
+	JobService_ResolveTransaction_FullMethodName = "/weir.job.v1.JobService/ResolveTransaction"
+	JobService_ReadLogs_FullMethodName           = "/weir.job.v1.JobService/ReadLogs"
 )
 
 // JobServiceClient is the client API for JobService service.
@@ -48,6 +50,8 @@ type JobServiceClient interface {
 	StopJob(ctx context.Context, in *StopJobRequest, opts ...grpc.CallOption) (*StopJobResponse, error)
 	CreateSavepoint(ctx context.Context, in *CreateSavepointRequest, opts ...grpc.CallOption) (*CreateSavepointResponse, error)
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
+	ListTransactions(ctx context.Context, in *ListTransactionsRequest, opts ...grpc.CallOption) (*ListTransactionsResponse, error)
+	ResolveTransaction(ctx context.Context, in *ResolveTransactionRequest, opts ...grpc.CallOption) (*ResolveTransactionResponse, error)
 	ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error)
 }
 
@@ -152,6 +156,26 @@ func (c *jobServiceClient) ListCheckpoints(ctx context.Context, in *ListCheckpoi
 	return out, nil
 }
 
+func (c *jobServiceClient) ListTransactions(ctx context.Context, in *ListTransactionsRequest, opts ...grpc.CallOption) (*ListTransactionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTransactionsResponse)
+	err := c.cc.Invoke(ctx, JobService_ListTransactions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobServiceClient) ResolveTransaction(ctx context.Context, in *ResolveTransactionRequest, opts ...grpc.CallOption) (*ResolveTransactionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResolveTransactionResponse)
+	err := c.cc.Invoke(ctx, JobService_ResolveTransaction_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *jobServiceClient) ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[1], JobService_ReadLogs_FullMethodName, cOpts...)
@@ -186,6 +210,8 @@ type JobServiceServer interface {
 	StopJob(context.Context, *StopJobRequest) (*StopJobResponse, error)
 	CreateSavepoint(context.Context, *CreateSavepointRequest) (*CreateSavepointResponse, error)
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
+	ListTransactions(context.Context, *ListTransactionsRequest) (*ListTransactionsResponse, error)
+	ResolveTransaction(context.Context, *ResolveTransactionRequest) (*ResolveTransactionResponse, error)
 	ReadLogs(*ReadLogsRequest, grpc.ServerStreamingServer[ReadLogsResponse]) error
 	mustEmbedUnimplementedJobServiceServer()
 }
@@ -223,6 +249,12 @@ func (UnimplementedJobServiceServer) CreateSavepoint(context.Context, *CreateSav
 }
 func (UnimplementedJobServiceServer) ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCheckpoints not implemented")
+}
+func (UnimplementedJobServiceServer) ListTransactions(context.Context, *ListTransactionsRequest) (*ListTransactionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTransactions not implemented")
+}
+func (UnimplementedJobServiceServer) ResolveTransaction(context.Context, *ResolveTransactionRequest) (*ResolveTransactionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResolveTransaction not implemented")
 }
 func (UnimplementedJobServiceServer) ReadLogs(*ReadLogsRequest, grpc.ServerStreamingServer[ReadLogsResponse]) error {
 	return status.Error(codes.Unimplemented, "method ReadLogs not implemented")
@@ -399,6 +431,42 @@ func _JobService_ListCheckpoints_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobService_ListTransactions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTransactionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).ListTransactions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_ListTransactions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).ListTransactions(ctx, req.(*ListTransactionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _JobService_ResolveTransaction_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResolveTransactionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).ResolveTransaction(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_ResolveTransaction_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).ResolveTransaction(ctx, req.(*ResolveTransactionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _JobService_ReadLogs_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ReadLogsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -448,6 +516,14 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListCheckpoints",
 			Handler:    _JobService_ListCheckpoints_Handler,
+		},
+		{
+			MethodName: "ListTransactions",
+			Handler:    _JobService_ListTransactions_Handler,
+		},
+		{
+			MethodName: "ResolveTransaction",
+			Handler:    _JobService_ResolveTransaction_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -540,8 +540,10 @@ type JobRecord struct {
 	EndRequestId string `protobuf:"bytes,34,opt,name=end_request_id,json=endRequestId,proto3" json:"end_request_id,omitempty"`
 	// Workers of the unfenced attempts. An attempt that an older version retired is not here.
 	UnfencedWorkers []*AttemptWorkers `protobuf:"bytes,35,rep,name=unfenced_workers,json=unfencedWorkers,proto3" json:"unfenced_workers,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Output that completed checkpoints list and that was not committed.
+	Lost          []*v11.LostOutput `protobuf:"bytes,37,rep,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobRecord) Reset() {
@@ -815,6 +817,13 @@ func (x *JobRecord) GetEndRequestId() string {
 func (x *JobRecord) GetUnfencedWorkers() []*AttemptWorkers {
 	if x != nil {
 		return x.UnfencedWorkers
+	}
+	return nil
+}
+
+func (x *JobRecord) GetLost() []*v11.LostOutput {
+	if x != nil {
+		return x.Lost
 	}
 	return nil
 }
@@ -1881,6 +1890,131 @@ func (x *ForgetJob) GetJobId() string {
 	return ""
 }
 
+// RecordLoss records output that a completed checkpoint lists and that was not committed.
+type RecordLoss struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Lost          []*v11.LostOutput      `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordLoss) Reset() {
+	*x = RecordLoss{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordLoss) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordLoss) ProtoMessage() {}
+
+func (x *RecordLoss) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordLoss.ProtoReflect.Descriptor instead.
+func (*RecordLoss) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RecordLoss) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *RecordLoss) GetLost() []*v11.LostOutput {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+// SettleResult tells what became of the transactions of a job that had ended with some unsettled.
+type SettleResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// All committables of checkpoints up to it are settled; 0 for none.
+	Checkpoint uint64 `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// Former attempts whose ids are fenced.
+	Attempts []uint64 `protobuf:"varint,3,rep,packed,name=attempts,proto3" json:"attempts,omitempty"`
+	// What is left; empty when all is settled.
+	Unsettled     string `protobuf:"bytes,4,opt,name=unsettled,proto3" json:"unsettled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleResult) Reset() {
+	*x = SettleResult{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleResult) ProtoMessage() {}
+
+func (x *SettleResult) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleResult.ProtoReflect.Descriptor instead.
+func (*SettleResult) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SettleResult) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *SettleResult) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *SettleResult) GetAttempts() []uint64 {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+func (x *SettleResult) GetUnsettled() string {
+	if x != nil {
+		return x.Unsettled
+	}
+	return ""
+}
+
 // Command is one entry of the log.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1904,6 +2038,8 @@ type Command struct {
 	//	*Command_RecordSavepoint
 	//	*Command_MemberLevel
 	//	*Command_ForgetJob
+	//	*Command_RecordLoss
+	//	*Command_SettleResult
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1911,7 +2047,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2059,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2072,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{25}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2108,6 +2244,24 @@ func (x *Command) GetForgetJob() *ForgetJob {
 	return nil
 }
 
+func (x *Command) GetRecordLoss() *RecordLoss {
+	if x != nil {
+		if x, ok := x.Command.(*Command_RecordLoss); ok {
+			return x.RecordLoss
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSettleResult() *SettleResult {
+	if x != nil {
+		if x, ok := x.Command.(*Command_SettleResult); ok {
+			return x.SettleResult
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -2184,6 +2338,14 @@ type Command_ForgetJob struct {
 	ForgetJob *ForgetJob `protobuf:"bytes,18,opt,name=forget_job,json=forgetJob,proto3,oneof"`
 }
 
+type Command_RecordLoss struct {
+	RecordLoss *RecordLoss `protobuf:"bytes,20,opt,name=record_loss,json=recordLoss,proto3,oneof"`
+}
+
+type Command_SettleResult struct {
+	SettleResult *SettleResult `protobuf:"bytes,21,opt,name=settle_result,json=settleResult,proto3,oneof"`
+}
+
 func (*Command_InitCluster) isCommand_Command() {}
 
 func (*Command_CreateJob) isCommand_Command() {}
@@ -2220,6 +2382,10 @@ func (*Command_MemberLevel) isCommand_Command() {}
 
 func (*Command_ForgetJob) isCommand_Command() {}
 
+func (*Command_RecordLoss) isCommand_Command() {}
+
+func (*Command_SettleResult) isCommand_Command() {}
+
 // Snapshot is the whole state machine. In a snapshot file it comes without jobs, followed by job_count JobRecords; every message is
 // preceded by its size as a varint.
 type Snapshot struct {
@@ -2235,7 +2401,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2413,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2426,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{26}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Snapshot) GetFormatVersion() uint32 {
@@ -2345,7 +2511,7 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\fRestartEntry\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x18\n" +
 	"\acounted\x18\x02 \x01(\bR\acounted\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\bR\x04host\"\xcf\v\n" +
+	"\x04host\x18\x03 \x01(\bR\x04host\"\xfc\v\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -2387,7 +2553,8 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\x10settling_attempt\x18  \x01(\bR\x0fsettlingAttempt\x12C\n" +
 	"\x0frestart_history\x18! \x03(\v2\x1a.weir.raft.v1.RestartEntryR\x0erestartHistory\x12$\n" +
 	"\x0eend_request_id\x18\" \x01(\tR\fendRequestId\x12G\n" +
-	"\x10unfenced_workers\x18# \x03(\v2\x1c.weir.raft.v1.AttemptWorkersR\x0funfencedWorkers\",\n" +
+	"\x10unfenced_workers\x18# \x03(\v2\x1c.weir.raft.v1.AttemptWorkersR\x0funfencedWorkers\x12+\n" +
+	"\x04lost\x18% \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\",\n" +
 	"\vInitCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\"6\n" +
@@ -2468,7 +2635,19 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05level\x18\x03 \x01(\rR\x05level\"\"\n" +
 	"\tForgetJob\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\xd1\t\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"P\n" +
+	"\n" +
+	"RecordLoss\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12+\n" +
+	"\x04lost\x18\x02 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"\x7f\n" +
+	"\fSettleResult\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\x04R\n" +
+	"checkpoint\x12\x1a\n" +
+	"\battempts\x18\x03 \x03(\x04R\battempts\x12\x1c\n" +
+	"\tunsettled\x18\x04 \x01(\tR\tunsettled\"\xd1\n" +
+	"\n" +
 	"\aCommand\x12>\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x19.weir.raft.v1.InitClusterH\x00R\vinitCluster\x128\n" +
 	"\n" +
@@ -2492,7 +2671,10 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\x10record_savepoint\x18\x10 \x01(\v2\x1d.weir.raft.v1.RecordSavepointH\x00R\x0frecordSavepoint\x12>\n" +
 	"\fmember_level\x18\x11 \x01(\v2\x19.weir.raft.v1.MemberLevelH\x00R\vmemberLevel\x128\n" +
 	"\n" +
-	"forget_job\x18\x12 \x01(\v2\x17.weir.raft.v1.ForgetJobH\x00R\tforgetJobB\t\n" +
+	"forget_job\x18\x12 \x01(\v2\x17.weir.raft.v1.ForgetJobH\x00R\tforgetJob\x12;\n" +
+	"\vrecord_loss\x18\x14 \x01(\v2\x18.weir.raft.v1.RecordLossH\x00R\n" +
+	"recordLoss\x12A\n" +
+	"\rsettle_result\x18\x15 \x01(\v2\x1a.weir.raft.v1.SettleResultH\x00R\fsettleResultB\t\n" +
 	"\acommand\"\xcf\x01\n" +
 	"\bSnapshot\x12%\n" +
 	"\x0eformat_version\x18\x01 \x01(\rR\rformatVersion\x12\x1d\n" +
@@ -2514,7 +2696,7 @@ func file_weir_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_weir_raft_v1_raft_proto_rawDescData
 }
 
-var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*Placement)(nil),            // 0: weir.raft.v1.Placement
 	(*AttemptWorkers)(nil),       // 1: weir.raft.v1.AttemptWorkers
@@ -2541,65 +2723,72 @@ var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*RecordSavepoint)(nil),      // 22: weir.raft.v1.RecordSavepoint
 	(*MemberLevel)(nil),          // 23: weir.raft.v1.MemberLevel
 	(*ForgetJob)(nil),            // 24: weir.raft.v1.ForgetJob
-	(*Command)(nil),              // 25: weir.raft.v1.Command
-	(*Snapshot)(nil),             // 26: weir.raft.v1.Snapshot
-	(*v1.Segment)(nil),           // 27: weir.snapshot.v1.Segment
-	(*v11.Graph)(nil),            // 28: weir.job.v1.Graph
-	(*v12.RestorePoint)(nil),     // 29: weir.worker.v1.RestorePoint
-	(v11.JobState)(0),            // 30: weir.job.v1.JobState
-	(*v12.FencedAttempt)(nil),    // 31: weir.worker.v1.FencedAttempt
-	(*v11.Failure)(nil),          // 32: weir.job.v1.Failure
+	(*RecordLoss)(nil),           // 25: weir.raft.v1.RecordLoss
+	(*SettleResult)(nil),         // 26: weir.raft.v1.SettleResult
+	(*Command)(nil),              // 27: weir.raft.v1.Command
+	(*Snapshot)(nil),             // 28: weir.raft.v1.Snapshot
+	(*v1.Segment)(nil),           // 29: weir.snapshot.v1.Segment
+	(*v11.Graph)(nil),            // 30: weir.job.v1.Graph
+	(*v12.RestorePoint)(nil),     // 31: weir.worker.v1.RestorePoint
+	(v11.JobState)(0),            // 32: weir.job.v1.JobState
+	(*v12.FencedAttempt)(nil),    // 33: weir.worker.v1.FencedAttempt
+	(*v11.Failure)(nil),          // 34: weir.job.v1.Failure
+	(*v11.LostOutput)(nil),       // 35: weir.job.v1.LostOutput
 }
 var file_weir_raft_v1_raft_proto_depIdxs = []int32{
 	2,  // 0: weir.raft.v1.AttemptWorkers.workers:type_name -> weir.raft.v1.WorkerHost
-	27, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
-	28, // 2: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
-	29, // 3: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
-	30, // 4: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
-	30, // 5: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
+	29, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
+	30, // 2: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
+	31, // 3: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
+	32, // 4: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
+	32, // 5: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
 	0,  // 6: weir.raft.v1.JobRecord.placements:type_name -> weir.raft.v1.Placement
 	3,  // 7: weir.raft.v1.JobRecord.checkpoints:type_name -> weir.raft.v1.CompletedCheckpoint
 	3,  // 8: weir.raft.v1.JobRecord.garbage:type_name -> weir.raft.v1.CompletedCheckpoint
-	31, // 9: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
-	32, // 10: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
+	33, // 9: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
+	34, // 10: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
 	4,  // 11: weir.raft.v1.JobRecord.savepoints:type_name -> weir.raft.v1.Savepoint
-	29, // 12: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
+	31, // 12: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
 	5,  // 13: weir.raft.v1.JobRecord.restart_history:type_name -> weir.raft.v1.RestartEntry
 	1,  // 14: weir.raft.v1.JobRecord.unfenced_workers:type_name -> weir.raft.v1.AttemptWorkers
-	6,  // 15: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
-	0,  // 16: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
-	32, // 17: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
-	3,  // 18: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
-	30, // 19: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
-	30, // 20: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
-	32, // 21: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
-	30, // 22: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
-	4,  // 23: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
-	7,  // 24: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
-	8,  // 25: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
-	9,  // 26: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
-	10, // 27: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
-	11, // 28: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
-	12, // 29: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
-	13, // 30: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
-	14, // 31: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
-	15, // 32: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
-	16, // 33: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
-	17, // 34: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
-	18, // 35: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
-	19, // 36: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
-	20, // 37: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
-	21, // 38: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
-	22, // 39: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
-	23, // 40: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
-	24, // 41: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
-	6,  // 42: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
-	23, // 43: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	35, // 15: weir.raft.v1.JobRecord.lost:type_name -> weir.job.v1.LostOutput
+	6,  // 16: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
+	0,  // 17: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
+	34, // 18: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
+	3,  // 19: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
+	32, // 20: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
+	32, // 21: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
+	34, // 22: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
+	32, // 23: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
+	4,  // 24: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
+	35, // 25: weir.raft.v1.RecordLoss.lost:type_name -> weir.job.v1.LostOutput
+	7,  // 26: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
+	8,  // 27: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
+	9,  // 28: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
+	10, // 29: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
+	11, // 30: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
+	12, // 31: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
+	13, // 32: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
+	14, // 33: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
+	15, // 34: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
+	16, // 35: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
+	17, // 36: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
+	18, // 37: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
+	19, // 38: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
+	20, // 39: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
+	21, // 40: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
+	22, // 41: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
+	23, // 42: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
+	24, // 43: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
+	25, // 44: weir.raft.v1.Command.record_loss:type_name -> weir.raft.v1.RecordLoss
+	26, // 45: weir.raft.v1.Command.settle_result:type_name -> weir.raft.v1.SettleResult
+	6,  // 46: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
+	23, // 47: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_weir_raft_v1_raft_proto_init() }
@@ -2607,7 +2796,7 @@ func file_weir_raft_v1_raft_proto_init() {
 	if File_weir_raft_v1_raft_proto != nil {
 		return
 	}
-	file_weir_raft_v1_raft_proto_msgTypes[25].OneofWrappers = []any{
+	file_weir_raft_v1_raft_proto_msgTypes[27].OneofWrappers = []any{
 		(*Command_InitCluster)(nil),
 		(*Command_CreateJob)(nil),
 		(*Command_NewAttempt)(nil),
@@ -2626,6 +2815,8 @@ func file_weir_raft_v1_raft_proto_init() {
 		(*Command_RecordSavepoint)(nil),
 		(*Command_MemberLevel)(nil),
 		(*Command_ForgetJob)(nil),
+		(*Command_RecordLoss)(nil),
+		(*Command_SettleResult)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2633,7 +2824,7 @@ func file_weir_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_raft_v1_raft_proto_rawDesc), len(file_weir_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -26,6 +26,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// LossPolicy says which outcomes of restored transactions do not fail the attempt.
+type LossPolicy int32
+
+const (
+	LossPolicy_LOSS_POLICY_UNSPECIFIED LossPolicy = 0
+	// Those proven aborted are dropped.
+	LossPolicy_LOSS_POLICY_ACCEPT_LOST LossPolicy = 1
+	// So are those whose outcome cannot be found out.
+	LossPolicy_LOSS_POLICY_ACCEPT_UNKNOWN LossPolicy = 2
+)
+
+// Enum value maps for LossPolicy.
+var (
+	LossPolicy_name = map[int32]string{
+		0: "LOSS_POLICY_UNSPECIFIED",
+		1: "LOSS_POLICY_ACCEPT_LOST",
+		2: "LOSS_POLICY_ACCEPT_UNKNOWN",
+	}
+	LossPolicy_value = map[string]int32{
+		"LOSS_POLICY_UNSPECIFIED":    0,
+		"LOSS_POLICY_ACCEPT_LOST":    1,
+		"LOSS_POLICY_ACCEPT_UNKNOWN": 2,
+	}
+)
+
+func (x LossPolicy) Enum() *LossPolicy {
+	p := new(LossPolicy)
+	*p = x
+	return p
+}
+
+func (x LossPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LossPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_worker_v1_worker_proto_enumTypes[0].Descriptor()
+}
+
+func (LossPolicy) Type() protoreflect.EnumType {
+	return &file_weir_worker_v1_worker_proto_enumTypes[0]
+}
+
+func (x LossPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LossPolicy.Descriptor instead.
+func (LossPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{0}
+}
+
 // FailureClass decides what a failure leads to.
 type FailureClass int32
 
@@ -70,11 +122,11 @@ func (x FailureClass) String() string {
 }
 
 func (FailureClass) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_worker_v1_worker_proto_enumTypes[0].Descriptor()
+	return file_weir_worker_v1_worker_proto_enumTypes[1].Descriptor()
 }
 
 func (FailureClass) Type() protoreflect.EnumType {
-	return &file_weir_worker_v1_worker_proto_enumTypes[0]
+	return &file_weir_worker_v1_worker_proto_enumTypes[1]
 }
 
 func (x FailureClass) Number() protoreflect.EnumNumber {
@@ -83,7 +135,74 @@ func (x FailureClass) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FailureClass.Descriptor instead.
 func (FailureClass) EnumDescriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{0}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{1}
+}
+
+// ResolveOutcome is what came of ending a transaction by hand.
+type ResolveOutcome int32
+
+const (
+	ResolveOutcome_RESOLVE_OUTCOME_UNSPECIFIED ResolveOutcome = 0
+	// No sink of this worker has the transaction.
+	ResolveOutcome_RESOLVE_OUTCOME_NOT_MINE ResolveOutcome = 1
+	// It has ended as asked for, now or (already) before.
+	ResolveOutcome_RESOLVE_OUTCOME_DONE    ResolveOutcome = 2
+	ResolveOutcome_RESOLVE_OUTCOME_ALREADY ResolveOutcome = 3
+	// A safeguard refuses it; error says which.
+	ResolveOutcome_RESOLVE_OUTCOME_REFUSED ResolveOutcome = 4
+	// It has ended the other way.
+	ResolveOutcome_RESOLVE_OUTCOME_CONTRARY ResolveOutcome = 5
+	// The outcome is not known; error says why.
+	ResolveOutcome_RESOLVE_OUTCOME_UNKNOWN ResolveOutcome = 6
+)
+
+// Enum value maps for ResolveOutcome.
+var (
+	ResolveOutcome_name = map[int32]string{
+		0: "RESOLVE_OUTCOME_UNSPECIFIED",
+		1: "RESOLVE_OUTCOME_NOT_MINE",
+		2: "RESOLVE_OUTCOME_DONE",
+		3: "RESOLVE_OUTCOME_ALREADY",
+		4: "RESOLVE_OUTCOME_REFUSED",
+		5: "RESOLVE_OUTCOME_CONTRARY",
+		6: "RESOLVE_OUTCOME_UNKNOWN",
+	}
+	ResolveOutcome_value = map[string]int32{
+		"RESOLVE_OUTCOME_UNSPECIFIED": 0,
+		"RESOLVE_OUTCOME_NOT_MINE":    1,
+		"RESOLVE_OUTCOME_DONE":        2,
+		"RESOLVE_OUTCOME_ALREADY":     3,
+		"RESOLVE_OUTCOME_REFUSED":     4,
+		"RESOLVE_OUTCOME_CONTRARY":    5,
+		"RESOLVE_OUTCOME_UNKNOWN":     6,
+	}
+)
+
+func (x ResolveOutcome) Enum() *ResolveOutcome {
+	p := new(ResolveOutcome)
+	*p = x
+	return p
+}
+
+func (x ResolveOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ResolveOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_worker_v1_worker_proto_enumTypes[2].Descriptor()
+}
+
+func (ResolveOutcome) Type() protoreflect.EnumType {
+	return &file_weir_worker_v1_worker_proto_enumTypes[2]
+}
+
+func (x ResolveOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ResolveOutcome.Descriptor instead.
+func (ResolveOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
 // TaskAssignment places one subtask in this worker.
@@ -323,9 +442,10 @@ type RestorePoint struct {
 	Metadata   *v1.Segment `protobuf:"bytes,1,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	Checkpoint uint64      `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// All committables of the checkpoint are known to be committed, so that nothing is asked of any broker.
-	Settled           bool `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"`
-	Savepoint         bool `protobuf:"varint,4,opt,name=savepoint,proto3" json:"savepoint,omitempty"`
-	AllowDroppedState bool `protobuf:"varint,5,opt,name=allow_dropped_state,json=allowDroppedState,proto3" json:"allow_dropped_state,omitempty"`
+	Settled           bool       `protobuf:"varint,3,opt,name=settled,proto3" json:"settled,omitempty"`
+	Savepoint         bool       `protobuf:"varint,4,opt,name=savepoint,proto3" json:"savepoint,omitempty"`
+	AllowDroppedState bool       `protobuf:"varint,5,opt,name=allow_dropped_state,json=allowDroppedState,proto3" json:"allow_dropped_state,omitempty"`
+	LossPolicy        LossPolicy `protobuf:"varint,7,opt,name=loss_policy,json=lossPolicy,proto3,enum=weir.worker.v1.LossPolicy" json:"loss_policy,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -395,6 +515,13 @@ func (x *RestorePoint) GetAllowDroppedState() bool {
 	return false
 }
 
+func (x *RestorePoint) GetLossPolicy() LossPolicy {
+	if x != nil {
+		return x.LossPolicy
+	}
+	return LossPolicy_LOSS_POLICY_UNSPECIFIED
+}
+
 // Prepare is deployment phase one: restore, finish restored committables, open the data listener, answer Prepared.
 type Prepare struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -418,8 +545,10 @@ type Prepare struct {
 	// Data connections are under TLS, with a key that both ends derive from the token; set by the TaskManager.
 	Encrypt bool `protobuf:"varint,13,opt,name=encrypt,proto3" json:"encrypt,omitempty"`
 	// Ports to open the data listener on, both ends included; 0 for any; set by the TaskManager.
-	FirstPort     uint32 `protobuf:"varint,14,opt,name=first_port,json=firstPort,proto3" json:"first_port,omitempty"`
-	LastPort      uint32 `protobuf:"varint,15,opt,name=last_port,json=lastPort,proto3" json:"last_port,omitempty"`
+	FirstPort uint32 `protobuf:"varint,14,opt,name=first_port,json=firstPort,proto3" json:"first_port,omitempty"`
+	LastPort  uint32 `protobuf:"varint,15,opt,name=last_port,json=lastPort,proto3" json:"last_port,omitempty"`
+	// With settle_only: open the sinks to look at transactions, and commit nothing.
+	InspectOnly   bool `protobuf:"varint,20,opt,name=inspect_only,json=inspectOnly,proto3" json:"inspect_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -557,6 +686,13 @@ func (x *Prepare) GetLastPort() uint32 {
 		return x.LastPort
 	}
 	return 0
+}
+
+func (x *Prepare) GetInspectOnly() bool {
+	if x != nil {
+		return x.InspectOnly
+	}
+	return false
 }
 
 // Start is deployment phase two: fence former attempts, connect the channels, run.
@@ -876,6 +1012,267 @@ func (*Cancel) Descriptor() ([]byte, []int) {
 	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
+// Transactions is about the transactions of the sinks of this worker; the worker answers TransactionsDone.
+type Transactions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Comes back in the answer.
+	Request uint64 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	// Checkpoint that the log calls the last completed one.
+	Completed uint64 `protobuf:"varint,2,opt,name=completed,proto3" json:"completed,omitempty"`
+	// Former attempts whose transactions are to be looked at too.
+	Attempts []*FencedAttempt `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	// Types that are valid to be assigned to Action:
+	//
+	//	*Transactions_Inspect
+	//	*Transactions_Resolve
+	//	*Transactions_Fence
+	Action        isTransactions_Action `protobuf_oneof:"action"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Transactions) Reset() {
+	*x = Transactions{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Transactions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Transactions) ProtoMessage() {}
+
+func (x *Transactions) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Transactions.ProtoReflect.Descriptor instead.
+func (*Transactions) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Transactions) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *Transactions) GetCompleted() uint64 {
+	if x != nil {
+		return x.Completed
+	}
+	return 0
+}
+
+func (x *Transactions) GetAttempts() []*FencedAttempt {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+func (x *Transactions) GetAction() isTransactions_Action {
+	if x != nil {
+		return x.Action
+	}
+	return nil
+}
+
+func (x *Transactions) GetInspect() *InspectTransactions {
+	if x != nil {
+		if x, ok := x.Action.(*Transactions_Inspect); ok {
+			return x.Inspect
+		}
+	}
+	return nil
+}
+
+func (x *Transactions) GetResolve() *ResolveTransaction {
+	if x != nil {
+		if x, ok := x.Action.(*Transactions_Resolve); ok {
+			return x.Resolve
+		}
+	}
+	return nil
+}
+
+func (x *Transactions) GetFence() *FenceAgain {
+	if x != nil {
+		if x, ok := x.Action.(*Transactions_Fence); ok {
+			return x.Fence
+		}
+	}
+	return nil
+}
+
+type isTransactions_Action interface {
+	isTransactions_Action()
+}
+
+type Transactions_Inspect struct {
+	// Tell what there is.
+	Inspect *InspectTransactions `protobuf:"bytes,4,opt,name=inspect,proto3,oneof"`
+}
+
+type Transactions_Resolve struct {
+	// End one by hand.
+	Resolve *ResolveTransaction `protobuf:"bytes,5,opt,name=resolve,proto3,oneof"`
+}
+
+type Transactions_Fence struct {
+	// End again what the former attempts have opened since they were fenced.
+	Fence *FenceAgain `protobuf:"bytes,6,opt,name=fence,proto3,oneof"`
+}
+
+func (*Transactions_Inspect) isTransactions_Action() {}
+
+func (*Transactions_Resolve) isTransactions_Action() {}
+
+func (*Transactions_Fence) isTransactions_Action() {}
+
+type InspectTransactions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectTransactions) Reset() {
+	*x = InspectTransactions{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectTransactions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectTransactions) ProtoMessage() {}
+
+func (x *InspectTransactions) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectTransactions.ProtoReflect.Descriptor instead.
+func (*InspectTransactions) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+}
+
+type ResolveTransaction struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Transaction   string                 `protobuf:"bytes,1,opt,name=transaction,proto3" json:"transaction,omitempty"`
+	Commit        bool                   `protobuf:"varint,2,opt,name=commit,proto3" json:"commit,omitempty"`
+	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveTransaction) Reset() {
+	*x = ResolveTransaction{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveTransaction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveTransaction) ProtoMessage() {}
+
+func (x *ResolveTransaction) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveTransaction.ProtoReflect.Descriptor instead.
+func (*ResolveTransaction) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ResolveTransaction) GetTransaction() string {
+	if x != nil {
+		return x.Transaction
+	}
+	return ""
+}
+
+func (x *ResolveTransaction) GetCommit() bool {
+	if x != nil {
+		return x.Commit
+	}
+	return false
+}
+
+func (x *ResolveTransaction) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type FenceAgain struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FenceAgain) Reset() {
+	*x = FenceAgain{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FenceAgain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FenceAgain) ProtoMessage() {}
+
+func (x *FenceAgain) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FenceAgain.ProtoReflect.Descriptor instead.
+func (*FenceAgain) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+}
+
 // Command is one instruction of the JobManager to a worker.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -889,6 +1286,7 @@ type Command struct {
 	//	*Command_ResumeSources
 	//	*Command_Finish
 	//	*Command_Cancel
+	//	*Command_Transactions
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -896,7 +1294,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1306,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1319,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -1003,6 +1401,15 @@ func (x *Command) GetCancel() *Cancel {
 	return nil
 }
 
+func (x *Command) GetTransactions() *Transactions {
+	if x != nil {
+		if x, ok := x.Command.(*Command_Transactions); ok {
+			return x.Transactions
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -1039,6 +1446,10 @@ type Command_Cancel struct {
 	Cancel *Cancel `protobuf:"bytes,8,opt,name=cancel,proto3,oneof"`
 }
 
+type Command_Transactions struct {
+	Transactions *Transactions `protobuf:"bytes,9,opt,name=transactions,proto3,oneof"`
+}
+
 func (*Command_Prepare) isCommand_Command() {}
 
 func (*Command_Start) isCommand_Command() {}
@@ -1055,6 +1466,8 @@ func (*Command_Finish) isCommand_Command() {}
 
 func (*Command_Cancel) isCommand_Command() {}
 
+func (*Command_Transactions) isCommand_Command() {}
+
 // Hello is a worker's first message on its control stream.
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1068,7 +1481,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1493,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1506,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Hello) GetProtocolMin() uint32 {
@@ -1129,14 +1542,16 @@ type Prepared struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	DataAddress string                 `protobuf:"bytes,1,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"`
 	// Former transactions committed during the restore.
-	Committed     uint32 `protobuf:"varint,2,opt,name=committed,proto3" json:"committed,omitempty"`
+	Committed uint32 `protobuf:"varint,2,opt,name=committed,proto3" json:"committed,omitempty"`
+	// Those that were not, where the loss policy takes that.
+	Lost          []*v11.LostOutput `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1563,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1576,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Prepared) GetDataAddress() string {
@@ -1178,6 +1593,13 @@ func (x *Prepared) GetCommitted() uint32 {
 	return 0
 }
 
+func (x *Prepared) GetLost() []*v11.LostOutput {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
 // Started tells that phase two is done: former attempts are fenced and records flow (or, settle-only, all is settled).
 type Started struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1187,7 +1609,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1621,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1634,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 // Closed tells that all tasks closed with no transaction left open.
@@ -1224,7 +1646,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1658,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1671,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 // TaskFailed tells that a task, or the whole worker when vertex is empty, failed.
@@ -1262,14 +1684,16 @@ type TaskFailed struct {
 	// Stack of a panic.
 	Stack string `protobuf:"bytes,5,opt,name=stack,proto3" json:"stack,omitempty"`
 	// Last lines of the process's output, added by the TaskManager when the process died.
-	OutputTail    string `protobuf:"bytes,6,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
+	OutputTail string `protobuf:"bytes,6,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
+	// What was lost, when that is the cause.
+	Lost          []*v11.LostOutput `protobuf:"bytes,7,rep,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1705,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1718,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TaskFailed) GetVertex() string {
@@ -1339,6 +1763,13 @@ func (x *TaskFailed) GetOutputTail() string {
 	return ""
 }
 
+func (x *TaskFailed) GetLost() []*v11.LostOutput {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
 // CheckpointAck tells that a task's snapshot is durable.
 type CheckpointAck struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -1355,7 +1786,7 @@ type CheckpointAck struct {
 
 func (x *CheckpointAck) Reset() {
 	*x = CheckpointAck{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1798,7 @@ func (x *CheckpointAck) String() string {
 func (*CheckpointAck) ProtoMessage() {}
 
 func (x *CheckpointAck) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1811,7 @@ func (x *CheckpointAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointAck.ProtoReflect.Descriptor instead.
 func (*CheckpointAck) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CheckpointAck) GetCheckpoint() uint64 {
@@ -1438,7 +1869,7 @@ type CheckpointDeclined struct {
 
 func (x *CheckpointDeclined) Reset() {
 	*x = CheckpointDeclined{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1881,7 @@ func (x *CheckpointDeclined) String() string {
 func (*CheckpointDeclined) ProtoMessage() {}
 
 func (x *CheckpointDeclined) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1894,7 @@ func (x *CheckpointDeclined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointDeclined.ProtoReflect.Descriptor instead.
 func (*CheckpointDeclined) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CheckpointDeclined) GetCheckpoint() uint64 {
@@ -1504,7 +1935,7 @@ type CommitAcked struct {
 
 func (x *CommitAcked) Reset() {
 	*x = CommitAcked{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1947,7 @@ func (x *CommitAcked) String() string {
 func (*CommitAcked) ProtoMessage() {}
 
 func (x *CommitAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1960,7 @@ func (x *CommitAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitAcked.ProtoReflect.Descriptor instead.
 func (*CommitAcked) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CommitAcked) GetCheckpoint() uint64 {
@@ -1551,7 +1982,7 @@ type Activity struct {
 
 func (x *Activity) Reset() {
 	*x = Activity{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1994,7 @@ func (x *Activity) String() string {
 func (*Activity) ProtoMessage() {}
 
 func (x *Activity) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +2007,7 @@ func (x *Activity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activity.ProtoReflect.Descriptor instead.
 func (*Activity) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Activity) GetSinceCheckpoint() uint64 {
@@ -1603,7 +2034,7 @@ type Statistics struct {
 
 func (x *Statistics) Reset() {
 	*x = Statistics{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +2046,7 @@ func (x *Statistics) String() string {
 func (*Statistics) ProtoMessage() {}
 
 func (x *Statistics) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +2059,7 @@ func (x *Statistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statistics.ProtoReflect.Descriptor instead.
 func (*Statistics) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Statistics) GetTasks() []*v11.TaskStatistics {
@@ -1647,7 +2078,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +2090,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +2103,85 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{28}
+}
+
+// TransactionsDone answers Transactions.
+type TransactionsDone struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Request      uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	Transactions []*v11.Transaction     `protobuf:"bytes,2,rep,name=transactions,proto3" json:"transactions,omitempty"`
+	Held         []*v11.HeldOutput      `protobuf:"bytes,3,rep,name=held,proto3" json:"held,omitempty"`
+	// What could not be done; empty when all went well.
+	Error         string         `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Outcome       ResolveOutcome `protobuf:"varint,5,opt,name=outcome,proto3,enum=weir.worker.v1.ResolveOutcome" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransactionsDone) Reset() {
+	*x = TransactionsDone{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransactionsDone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransactionsDone) ProtoMessage() {}
+
+func (x *TransactionsDone) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransactionsDone.ProtoReflect.Descriptor instead.
+func (*TransactionsDone) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *TransactionsDone) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *TransactionsDone) GetTransactions() []*v11.Transaction {
+	if x != nil {
+		return x.Transactions
+	}
+	return nil
+}
+
+func (x *TransactionsDone) GetHeld() []*v11.HeldOutput {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *TransactionsDone) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *TransactionsDone) GetOutcome() ResolveOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return ResolveOutcome_RESOLVE_OUTCOME_UNSPECIFIED
 }
 
 // Event is one report of a worker.
@@ -1691,6 +2200,7 @@ type Event struct {
 	//	*Event_Statistics
 	//	*Event_Closed
 	//	*Event_Heartbeat
+	//	*Event_TransactionsDone
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1698,7 +2208,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +2220,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +2233,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -1832,6 +2342,15 @@ func (x *Event) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *Event) GetTransactionsDone() *TransactionsDone {
+	if x != nil {
+		if x, ok := x.Event.(*Event_TransactionsDone); ok {
+			return x.TransactionsDone
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
@@ -1880,6 +2399,10 @@ type Event_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,13,opt,name=heartbeat,proto3,oneof"`
 }
 
+type Event_TransactionsDone struct {
+	TransactionsDone *TransactionsDone `protobuf:"bytes,11,opt,name=transactions_done,json=transactionsDone,proto3,oneof"`
+}
+
 func (*Event_Hello) isEvent_Event() {}
 
 func (*Event_Prepared) isEvent_Event() {}
@@ -1902,6 +2425,8 @@ func (*Event_Closed) isEvent_Event() {}
 
 func (*Event_Heartbeat) isEvent_Event() {}
 
+func (*Event_TransactionsDone) isEvent_Event() {}
+
 type ControlRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Event         *Event                 `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
@@ -1911,7 +2436,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2448,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2461,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{26}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ControlRequest) GetEvent() *Event {
@@ -1955,7 +2480,7 @@ type ControlResponse struct {
 
 func (x *ControlResponse) Reset() {
 	*x = ControlResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2492,7 @@ func (x *ControlResponse) String() string {
 func (*ControlResponse) ProtoMessage() {}
 
 func (x *ControlResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2505,7 @@ func (x *ControlResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlResponse.ProtoReflect.Descriptor instead.
 func (*ControlResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{27}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ControlResponse) GetCommand() *Command {
@@ -2003,7 +2528,7 @@ type UploadSegmentRequest struct {
 
 func (x *UploadSegmentRequest) Reset() {
 	*x = UploadSegmentRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2540,7 @@ func (x *UploadSegmentRequest) String() string {
 func (*UploadSegmentRequest) ProtoMessage() {}
 
 func (x *UploadSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2553,7 @@ func (x *UploadSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadSegmentRequest.ProtoReflect.Descriptor instead.
 func (*UploadSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{28}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UploadSegmentRequest) GetLocalPath() string {
@@ -2067,7 +2592,7 @@ type UploadSegmentResponse struct {
 
 func (x *UploadSegmentResponse) Reset() {
 	*x = UploadSegmentResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2604,7 @@ func (x *UploadSegmentResponse) String() string {
 func (*UploadSegmentResponse) ProtoMessage() {}
 
 func (x *UploadSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2617,7 @@ func (x *UploadSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadSegmentResponse.ProtoReflect.Descriptor instead.
 func (*UploadSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{29}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{34}
 }
 
 // FetchSegmentRequest asks for a local, verified, read-only copy of a file on checkpoint storage.
@@ -2105,7 +2630,7 @@ type FetchSegmentRequest struct {
 
 func (x *FetchSegmentRequest) Reset() {
 	*x = FetchSegmentRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2642,7 @@ func (x *FetchSegmentRequest) String() string {
 func (*FetchSegmentRequest) ProtoMessage() {}
 
 func (x *FetchSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2655,7 @@ func (x *FetchSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSegmentRequest.ProtoReflect.Descriptor instead.
 func (*FetchSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{30}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *FetchSegmentRequest) GetSegment() *v1.Segment {
@@ -2149,7 +2674,7 @@ type FetchSegmentResponse struct {
 
 func (x *FetchSegmentResponse) Reset() {
 	*x = FetchSegmentResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2686,7 @@ func (x *FetchSegmentResponse) String() string {
 func (*FetchSegmentResponse) ProtoMessage() {}
 
 func (x *FetchSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2699,7 @@ func (x *FetchSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSegmentResponse.ProtoReflect.Descriptor instead.
 func (*FetchSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{31}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FetchSegmentResponse) GetLocalPath() string {
@@ -2203,7 +2728,7 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"SinkExtent\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12 \n" +
 	"\vparallelism\x18\x02 \x01(\rR\vparallelism\x12\x14\n" +
-	"\x05slots\x18\x03 \x01(\rR\x05slots\"\xcd\x01\n" +
+	"\x05slots\x18\x03 \x01(\rR\x05slots\"\x8a\x02\n" +
 	"\fRestorePoint\x125\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x19.weir.snapshot.v1.SegmentR\bmetadata\x12\x1e\n" +
 	"\n" +
@@ -2211,7 +2736,9 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"checkpoint\x12\x18\n" +
 	"\asettled\x18\x03 \x01(\bR\asettled\x12\x1c\n" +
 	"\tsavepoint\x18\x04 \x01(\bR\tsavepoint\x12.\n" +
-	"\x13allow_dropped_state\x18\x05 \x01(\bR\x11allowDroppedState\"\xf7\x03\n" +
+	"\x13allow_dropped_state\x18\x05 \x01(\bR\x11allowDroppedState\x12;\n" +
+	"\vloss_policy\x18\a \x01(\x0e2\x1a.weir.worker.v1.LossPolicyR\n" +
+	"lossPolicy\"\x9a\x04\n" +
 	"\aPrepare\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x15\n" +
@@ -2231,7 +2758,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\aencrypt\x18\r \x01(\bR\aencrypt\x12\x1d\n" +
 	"\n" +
 	"first_port\x18\x0e \x01(\rR\tfirstPort\x12\x1b\n" +
-	"\tlast_port\x18\x0f \x01(\rR\blastPort\"w\n" +
+	"\tlast_port\x18\x0f \x01(\rR\blastPort\x12!\n" +
+	"\finspect_only\x18\x14 \x01(\bR\vinspectOnly\"w\n" +
 	"\x05Start\x129\n" +
 	"\taddresses\x18\x01 \x03(\v2\x1b.weir.worker.v1.TaskAddressR\taddresses\x123\n" +
 	"\x05fence\x18\x02 \x03(\v2\x1d.weir.worker.v1.FencedAttemptR\x05fence\"[\n" +
@@ -2251,7 +2779,22 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"checkpoint\"\x0f\n" +
 	"\rResumeSources\"\b\n" +
 	"\x06Finish\"\b\n" +
-	"\x06Cancel\"\x9d\x04\n" +
+	"\x06Cancel\"\xc0\x02\n" +
+	"\fTransactions\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1c\n" +
+	"\tcompleted\x18\x02 \x01(\x04R\tcompleted\x129\n" +
+	"\battempts\x18\x03 \x03(\v2\x1d.weir.worker.v1.FencedAttemptR\battempts\x12?\n" +
+	"\ainspect\x18\x04 \x01(\v2#.weir.worker.v1.InspectTransactionsH\x00R\ainspect\x12>\n" +
+	"\aresolve\x18\x05 \x01(\v2\".weir.worker.v1.ResolveTransactionH\x00R\aresolve\x122\n" +
+	"\x05fence\x18\x06 \x01(\v2\x1a.weir.worker.v1.FenceAgainH\x00R\x05fenceB\b\n" +
+	"\x06action\"\x15\n" +
+	"\x13InspectTransactions\"d\n" +
+	"\x12ResolveTransaction\x12 \n" +
+	"\vtransaction\x18\x01 \x01(\tR\vtransaction\x12\x16\n" +
+	"\x06commit\x18\x02 \x01(\bR\x06commit\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\"\f\n" +
+	"\n" +
+	"FenceAgain\"\xe1\x04\n" +
 	"\aCommand\x123\n" +
 	"\aprepare\x18\x01 \x01(\v2\x17.weir.worker.v1.PrepareH\x00R\aprepare\x12-\n" +
 	"\x05start\x18\x02 \x01(\v2\x15.weir.worker.v1.StartH\x00R\x05start\x12R\n" +
@@ -2260,18 +2803,20 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x10abort_checkpoint\x18\x05 \x01(\v2\x1f.weir.worker.v1.AbortCheckpointH\x00R\x0fabortCheckpoint\x12F\n" +
 	"\x0eresume_sources\x18\x06 \x01(\v2\x1d.weir.worker.v1.ResumeSourcesH\x00R\rresumeSources\x120\n" +
 	"\x06finish\x18\a \x01(\v2\x16.weir.worker.v1.FinishH\x00R\x06finish\x120\n" +
-	"\x06cancel\x18\b \x01(\v2\x16.weir.worker.v1.CancelH\x00R\x06cancelB\t\n" +
+	"\x06cancel\x18\b \x01(\v2\x16.weir.worker.v1.CancelH\x00R\x06cancel\x12B\n" +
+	"\ftransactions\x18\t \x01(\v2\x1c.weir.worker.v1.TransactionsH\x00R\ftransactionsB\t\n" +
 	"\acommand\"u\n" +
 	"\x05Hello\x12!\n" +
 	"\fprotocol_min\x18\x01 \x01(\rR\vprotocolMin\x12!\n" +
 	"\fprotocol_max\x18\x02 \x01(\rR\vprotocolMax\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x12\x10\n" +
-	"\x03pid\x18\x04 \x01(\rR\x03pid\"K\n" +
+	"\x03pid\x18\x04 \x01(\rR\x03pid\"x\n" +
 	"\bPrepared\x12!\n" +
 	"\fdata_address\x18\x01 \x01(\tR\vdataAddress\x12\x1c\n" +
-	"\tcommitted\x18\x02 \x01(\rR\tcommitted\"\t\n" +
+	"\tcommitted\x18\x02 \x01(\rR\tcommitted\x12+\n" +
+	"\x04lost\x18\x03 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"\t\n" +
 	"\aStarted\"\b\n" +
-	"\x06Closed\"\xc3\x01\n" +
+	"\x06Closed\"\xf0\x01\n" +
 	"\n" +
 	"TaskFailed\x12\x16\n" +
 	"\x06vertex\x18\x01 \x01(\tR\x06vertex\x12\x18\n" +
@@ -2280,7 +2825,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x14\n" +
 	"\x05stack\x18\x05 \x01(\tR\x05stack\x12\x1f\n" +
 	"\voutput_tail\x18\x06 \x01(\tR\n" +
-	"outputTail\"\xdd\x01\n" +
+	"outputTail\x12+\n" +
+	"\x04lost\x18\a \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"\xdd\x01\n" +
 	"\rCheckpointAck\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\x04R\n" +
@@ -2308,7 +2854,13 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"Statistics\x121\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x1b.weir.job.v1.TaskStatisticsR\x05tasks\"\v\n" +
-	"\tHeartbeat\"\xaf\x05\n" +
+	"\tHeartbeat\"\xe7\x01\n" +
+	"\x10TransactionsDone\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\x12<\n" +
+	"\ftransactions\x18\x02 \x03(\v2\x18.weir.job.v1.TransactionR\ftransactions\x12+\n" +
+	"\x04held\x18\x03 \x03(\v2\x17.weir.job.v1.HeldOutputR\x04held\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x128\n" +
+	"\aoutcome\x18\x05 \x01(\x0e2\x1e.weir.worker.v1.ResolveOutcomeR\aoutcome\"\x80\x06\n" +
 	"\x05Event\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.weir.worker.v1.HelloH\x00R\x05hello\x126\n" +
 	"\bprepared\x18\x02 \x01(\v2\x18.weir.worker.v1.PreparedH\x00R\bprepared\x123\n" +
@@ -2324,7 +2876,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"statistics\x120\n" +
 	"\x06closed\x18\n" +
 	" \x01(\v2\x16.weir.worker.v1.ClosedH\x00R\x06closed\x129\n" +
-	"\theartbeat\x18\r \x01(\v2\x19.weir.worker.v1.HeartbeatH\x00R\theartbeatB\a\n" +
+	"\theartbeat\x18\r \x01(\v2\x19.weir.worker.v1.HeartbeatH\x00R\theartbeat\x12O\n" +
+	"\x11transactions_done\x18\v \x01(\v2 .weir.worker.v1.TransactionsDoneH\x00R\x10transactionsDoneB\a\n" +
 	"\x05event\"=\n" +
 	"\x0eControlRequest\x12+\n" +
 	"\x05event\x18\x01 \x01(\v2\x15.weir.worker.v1.EventR\x05event\"D\n" +
@@ -2341,13 +2894,26 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\asegment\x18\x01 \x01(\v2\x19.weir.snapshot.v1.SegmentR\asegment\"5\n" +
 	"\x14FetchSegmentResponse\x12\x1d\n" +
 	"\n" +
-	"local_path\x18\x01 \x01(\tR\tlocalPath*\x99\x01\n" +
+	"local_path\x18\x01 \x01(\tR\tlocalPath*f\n" +
+	"\n" +
+	"LossPolicy\x12\x1b\n" +
+	"\x17LOSS_POLICY_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17LOSS_POLICY_ACCEPT_LOST\x10\x01\x12\x1e\n" +
+	"\x1aLOSS_POLICY_ACCEPT_UNKNOWN\x10\x02*\x99\x01\n" +
 	"\fFailureClass\x12\x1d\n" +
 	"\x19FAILURE_CLASS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15FAILURE_CLASS_RESTART\x10\x01\x12\x17\n" +
 	"\x13FAILURE_CLASS_FATAL\x10\x02\x12\x1b\n" +
 	"\x17FAILURE_CLASS_DATA_LOSS\x10\x03\x12\x19\n" +
-	"\x15FAILURE_CLASS_STORAGE\x10\x042\x98\x02\n" +
+	"\x15FAILURE_CLASS_STORAGE\x10\x04*\xde\x01\n" +
+	"\x0eResolveOutcome\x12\x1f\n" +
+	"\x1bRESOLVE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18RESOLVE_OUTCOME_NOT_MINE\x10\x01\x12\x18\n" +
+	"\x14RESOLVE_OUTCOME_DONE\x10\x02\x12\x1b\n" +
+	"\x17RESOLVE_OUTCOME_ALREADY\x10\x03\x12\x1b\n" +
+	"\x17RESOLVE_OUTCOME_REFUSED\x10\x04\x12\x1c\n" +
+	"\x18RESOLVE_OUTCOME_CONTRARY\x10\x05\x12\x1b\n" +
+	"\x17RESOLVE_OUTCOME_UNKNOWN\x10\x062\x98\x02\n" +
 	"\rWorkerService\x12N\n" +
 	"\aControl\x12\x1e.weir.worker.v1.ControlRequest\x1a\x1f.weir.worker.v1.ControlResponse(\x010\x01\x12\\\n" +
 	"\rUploadSegment\x12$.weir.worker.v1.UploadSegmentRequest\x1a%.weir.worker.v1.UploadSegmentResponse\x12Y\n" +
@@ -2365,89 +2931,111 @@ func file_weir_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_weir_worker_v1_worker_proto_rawDescData
 }
 
-var file_weir_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_weir_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_weir_worker_v1_worker_proto_goTypes = []any{
-	(FailureClass)(0),             // 0: weir.worker.v1.FailureClass
-	(*TaskAssignment)(nil),        // 1: weir.worker.v1.TaskAssignment
-	(*TaskAddress)(nil),           // 2: weir.worker.v1.TaskAddress
-	(*FencedAttempt)(nil),         // 3: weir.worker.v1.FencedAttempt
-	(*SinkExtent)(nil),            // 4: weir.worker.v1.SinkExtent
-	(*RestorePoint)(nil),          // 5: weir.worker.v1.RestorePoint
-	(*Prepare)(nil),               // 6: weir.worker.v1.Prepare
-	(*Start)(nil),                 // 7: weir.worker.v1.Start
-	(*TriggerCheckpoint)(nil),     // 8: weir.worker.v1.TriggerCheckpoint
-	(*CompleteCheckpoint)(nil),    // 9: weir.worker.v1.CompleteCheckpoint
-	(*AbortCheckpoint)(nil),       // 10: weir.worker.v1.AbortCheckpoint
-	(*ResumeSources)(nil),         // 11: weir.worker.v1.ResumeSources
-	(*Finish)(nil),                // 12: weir.worker.v1.Finish
-	(*Cancel)(nil),                // 13: weir.worker.v1.Cancel
-	(*Command)(nil),               // 14: weir.worker.v1.Command
-	(*Hello)(nil),                 // 15: weir.worker.v1.Hello
-	(*Prepared)(nil),              // 16: weir.worker.v1.Prepared
-	(*Started)(nil),               // 17: weir.worker.v1.Started
-	(*Closed)(nil),                // 18: weir.worker.v1.Closed
-	(*TaskFailed)(nil),            // 19: weir.worker.v1.TaskFailed
-	(*CheckpointAck)(nil),         // 20: weir.worker.v1.CheckpointAck
-	(*CheckpointDeclined)(nil),    // 21: weir.worker.v1.CheckpointDeclined
-	(*CommitAcked)(nil),           // 22: weir.worker.v1.CommitAcked
-	(*Activity)(nil),              // 23: weir.worker.v1.Activity
-	(*Statistics)(nil),            // 24: weir.worker.v1.Statistics
-	(*Heartbeat)(nil),             // 25: weir.worker.v1.Heartbeat
-	(*Event)(nil),                 // 26: weir.worker.v1.Event
-	(*ControlRequest)(nil),        // 27: weir.worker.v1.ControlRequest
-	(*ControlResponse)(nil),       // 28: weir.worker.v1.ControlResponse
-	(*UploadSegmentRequest)(nil),  // 29: weir.worker.v1.UploadSegmentRequest
-	(*UploadSegmentResponse)(nil), // 30: weir.worker.v1.UploadSegmentResponse
-	(*FetchSegmentRequest)(nil),   // 31: weir.worker.v1.FetchSegmentRequest
-	(*FetchSegmentResponse)(nil),  // 32: weir.worker.v1.FetchSegmentResponse
-	(*v1.Segment)(nil),            // 33: weir.snapshot.v1.Segment
-	(*v1.TaskHandle)(nil),         // 34: weir.snapshot.v1.TaskHandle
-	(*v11.TaskStatistics)(nil),    // 35: weir.job.v1.TaskStatistics
+	(LossPolicy)(0),               // 0: weir.worker.v1.LossPolicy
+	(FailureClass)(0),             // 1: weir.worker.v1.FailureClass
+	(ResolveOutcome)(0),           // 2: weir.worker.v1.ResolveOutcome
+	(*TaskAssignment)(nil),        // 3: weir.worker.v1.TaskAssignment
+	(*TaskAddress)(nil),           // 4: weir.worker.v1.TaskAddress
+	(*FencedAttempt)(nil),         // 5: weir.worker.v1.FencedAttempt
+	(*SinkExtent)(nil),            // 6: weir.worker.v1.SinkExtent
+	(*RestorePoint)(nil),          // 7: weir.worker.v1.RestorePoint
+	(*Prepare)(nil),               // 8: weir.worker.v1.Prepare
+	(*Start)(nil),                 // 9: weir.worker.v1.Start
+	(*TriggerCheckpoint)(nil),     // 10: weir.worker.v1.TriggerCheckpoint
+	(*CompleteCheckpoint)(nil),    // 11: weir.worker.v1.CompleteCheckpoint
+	(*AbortCheckpoint)(nil),       // 12: weir.worker.v1.AbortCheckpoint
+	(*ResumeSources)(nil),         // 13: weir.worker.v1.ResumeSources
+	(*Finish)(nil),                // 14: weir.worker.v1.Finish
+	(*Cancel)(nil),                // 15: weir.worker.v1.Cancel
+	(*Transactions)(nil),          // 16: weir.worker.v1.Transactions
+	(*InspectTransactions)(nil),   // 17: weir.worker.v1.InspectTransactions
+	(*ResolveTransaction)(nil),    // 18: weir.worker.v1.ResolveTransaction
+	(*FenceAgain)(nil),            // 19: weir.worker.v1.FenceAgain
+	(*Command)(nil),               // 20: weir.worker.v1.Command
+	(*Hello)(nil),                 // 21: weir.worker.v1.Hello
+	(*Prepared)(nil),              // 22: weir.worker.v1.Prepared
+	(*Started)(nil),               // 23: weir.worker.v1.Started
+	(*Closed)(nil),                // 24: weir.worker.v1.Closed
+	(*TaskFailed)(nil),            // 25: weir.worker.v1.TaskFailed
+	(*CheckpointAck)(nil),         // 26: weir.worker.v1.CheckpointAck
+	(*CheckpointDeclined)(nil),    // 27: weir.worker.v1.CheckpointDeclined
+	(*CommitAcked)(nil),           // 28: weir.worker.v1.CommitAcked
+	(*Activity)(nil),              // 29: weir.worker.v1.Activity
+	(*Statistics)(nil),            // 30: weir.worker.v1.Statistics
+	(*Heartbeat)(nil),             // 31: weir.worker.v1.Heartbeat
+	(*TransactionsDone)(nil),      // 32: weir.worker.v1.TransactionsDone
+	(*Event)(nil),                 // 33: weir.worker.v1.Event
+	(*ControlRequest)(nil),        // 34: weir.worker.v1.ControlRequest
+	(*ControlResponse)(nil),       // 35: weir.worker.v1.ControlResponse
+	(*UploadSegmentRequest)(nil),  // 36: weir.worker.v1.UploadSegmentRequest
+	(*UploadSegmentResponse)(nil), // 37: weir.worker.v1.UploadSegmentResponse
+	(*FetchSegmentRequest)(nil),   // 38: weir.worker.v1.FetchSegmentRequest
+	(*FetchSegmentResponse)(nil),  // 39: weir.worker.v1.FetchSegmentResponse
+	(*v1.Segment)(nil),            // 40: weir.snapshot.v1.Segment
+	(*v11.LostOutput)(nil),        // 41: weir.job.v1.LostOutput
+	(*v1.TaskHandle)(nil),         // 42: weir.snapshot.v1.TaskHandle
+	(*v11.TaskStatistics)(nil),    // 43: weir.job.v1.TaskStatistics
+	(*v11.Transaction)(nil),       // 44: weir.job.v1.Transaction
+	(*v11.HeldOutput)(nil),        // 45: weir.job.v1.HeldOutput
 }
 var file_weir_worker_v1_worker_proto_depIdxs = []int32{
-	4,  // 0: weir.worker.v1.FencedAttempt.sinks:type_name -> weir.worker.v1.SinkExtent
-	33, // 1: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
-	1,  // 2: weir.worker.v1.Prepare.tasks:type_name -> weir.worker.v1.TaskAssignment
-	5,  // 3: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
-	2,  // 4: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
-	3,  // 5: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
-	6,  // 6: weir.worker.v1.Command.prepare:type_name -> weir.worker.v1.Prepare
-	7,  // 7: weir.worker.v1.Command.start:type_name -> weir.worker.v1.Start
-	8,  // 8: weir.worker.v1.Command.trigger_checkpoint:type_name -> weir.worker.v1.TriggerCheckpoint
-	9,  // 9: weir.worker.v1.Command.complete_checkpoint:type_name -> weir.worker.v1.CompleteCheckpoint
-	10, // 10: weir.worker.v1.Command.abort_checkpoint:type_name -> weir.worker.v1.AbortCheckpoint
-	11, // 11: weir.worker.v1.Command.resume_sources:type_name -> weir.worker.v1.ResumeSources
-	12, // 12: weir.worker.v1.Command.finish:type_name -> weir.worker.v1.Finish
-	13, // 13: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
-	0,  // 14: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
-	34, // 15: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
-	35, // 16: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
-	15, // 17: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
-	16, // 18: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
-	17, // 19: weir.worker.v1.Event.started:type_name -> weir.worker.v1.Started
-	19, // 20: weir.worker.v1.Event.task_failed:type_name -> weir.worker.v1.TaskFailed
-	20, // 21: weir.worker.v1.Event.checkpoint_ack:type_name -> weir.worker.v1.CheckpointAck
-	21, // 22: weir.worker.v1.Event.checkpoint_declined:type_name -> weir.worker.v1.CheckpointDeclined
-	22, // 23: weir.worker.v1.Event.commit_acked:type_name -> weir.worker.v1.CommitAcked
-	23, // 24: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
-	24, // 25: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
-	18, // 26: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
-	25, // 27: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
-	26, // 28: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
-	14, // 29: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
-	33, // 30: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
-	27, // 31: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
-	29, // 32: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
-	31, // 33: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
-	28, // 34: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
-	30, // 35: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
-	32, // 36: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
-	34, // [34:37] is the sub-list for method output_type
-	31, // [31:34] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	6,  // 0: weir.worker.v1.FencedAttempt.sinks:type_name -> weir.worker.v1.SinkExtent
+	40, // 1: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
+	0,  // 2: weir.worker.v1.RestorePoint.loss_policy:type_name -> weir.worker.v1.LossPolicy
+	3,  // 3: weir.worker.v1.Prepare.tasks:type_name -> weir.worker.v1.TaskAssignment
+	7,  // 4: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
+	4,  // 5: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
+	5,  // 6: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
+	5,  // 7: weir.worker.v1.Transactions.attempts:type_name -> weir.worker.v1.FencedAttempt
+	17, // 8: weir.worker.v1.Transactions.inspect:type_name -> weir.worker.v1.InspectTransactions
+	18, // 9: weir.worker.v1.Transactions.resolve:type_name -> weir.worker.v1.ResolveTransaction
+	19, // 10: weir.worker.v1.Transactions.fence:type_name -> weir.worker.v1.FenceAgain
+	8,  // 11: weir.worker.v1.Command.prepare:type_name -> weir.worker.v1.Prepare
+	9,  // 12: weir.worker.v1.Command.start:type_name -> weir.worker.v1.Start
+	10, // 13: weir.worker.v1.Command.trigger_checkpoint:type_name -> weir.worker.v1.TriggerCheckpoint
+	11, // 14: weir.worker.v1.Command.complete_checkpoint:type_name -> weir.worker.v1.CompleteCheckpoint
+	12, // 15: weir.worker.v1.Command.abort_checkpoint:type_name -> weir.worker.v1.AbortCheckpoint
+	13, // 16: weir.worker.v1.Command.resume_sources:type_name -> weir.worker.v1.ResumeSources
+	14, // 17: weir.worker.v1.Command.finish:type_name -> weir.worker.v1.Finish
+	15, // 18: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
+	16, // 19: weir.worker.v1.Command.transactions:type_name -> weir.worker.v1.Transactions
+	41, // 20: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
+	1,  // 21: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
+	41, // 22: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
+	42, // 23: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
+	43, // 24: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
+	44, // 25: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
+	45, // 26: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
+	2,  // 27: weir.worker.v1.TransactionsDone.outcome:type_name -> weir.worker.v1.ResolveOutcome
+	21, // 28: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
+	22, // 29: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
+	23, // 30: weir.worker.v1.Event.started:type_name -> weir.worker.v1.Started
+	25, // 31: weir.worker.v1.Event.task_failed:type_name -> weir.worker.v1.TaskFailed
+	26, // 32: weir.worker.v1.Event.checkpoint_ack:type_name -> weir.worker.v1.CheckpointAck
+	27, // 33: weir.worker.v1.Event.checkpoint_declined:type_name -> weir.worker.v1.CheckpointDeclined
+	28, // 34: weir.worker.v1.Event.commit_acked:type_name -> weir.worker.v1.CommitAcked
+	29, // 35: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
+	30, // 36: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
+	24, // 37: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
+	31, // 38: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
+	32, // 39: weir.worker.v1.Event.transactions_done:type_name -> weir.worker.v1.TransactionsDone
+	33, // 40: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
+	20, // 41: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
+	40, // 42: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
+	34, // 43: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
+	36, // 44: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
+	38, // 45: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
+	35, // 46: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
+	37, // 47: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
+	39, // 48: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
+	46, // [46:49] is the sub-list for method output_type
+	43, // [43:46] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_weir_worker_v1_worker_proto_init() }
@@ -2456,6 +3044,11 @@ func file_weir_worker_v1_worker_proto_init() {
 		return
 	}
 	file_weir_worker_v1_worker_proto_msgTypes[13].OneofWrappers = []any{
+		(*Transactions_Inspect)(nil),
+		(*Transactions_Resolve)(nil),
+		(*Transactions_Fence)(nil),
+	}
+	file_weir_worker_v1_worker_proto_msgTypes[17].OneofWrappers = []any{
 		(*Command_Prepare)(nil),
 		(*Command_Start)(nil),
 		(*Command_TriggerCheckpoint)(nil),
@@ -2464,8 +3057,9 @@ func file_weir_worker_v1_worker_proto_init() {
 		(*Command_ResumeSources)(nil),
 		(*Command_Finish)(nil),
 		(*Command_Cancel)(nil),
+		(*Command_Transactions)(nil),
 	}
-	file_weir_worker_v1_worker_proto_msgTypes[25].OneofWrappers = []any{
+	file_weir_worker_v1_worker_proto_msgTypes[30].OneofWrappers = []any{
 		(*Event_Hello)(nil),
 		(*Event_Prepared)(nil),
 		(*Event_Started)(nil),
@@ -2477,14 +3071,15 @@ func file_weir_worker_v1_worker_proto_init() {
 		(*Event_Statistics)(nil),
 		(*Event_Closed)(nil),
 		(*Event_Heartbeat)(nil),
+		(*Event_TransactionsDone)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_worker_v1_worker_proto_rawDesc), len(file_weir_worker_v1_worker_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   32,
+			NumEnums:      3,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
