@@ -141,6 +141,8 @@ type Committer interface {
 type Scope struct {
 	Subtask, Parallelism int
 	Attempts             []FormerAttempt
+	// Again tells that all this has been ended before, so that only what was opened since needs to be. The instance may be running.
+	Again bool
 }
 
 // FormerAttempt bounds the transactional ids that one sink used in a former attempt.
@@ -178,6 +180,10 @@ type Runtime struct {
 	Restored []*snapshotv1.OperatorSnapshot
 	// AllowDroppedState makes restored states that the instance no longer declares be left out instead of refused.
 	AllowDroppedState bool
+	// SettleOnly tells that the instance is opened to end or to look at transactions, and that it will write nothing.
+	SettleOnly bool
+	// Losses says which outcomes of restored transactions RecoverCommit takes.
+	Losses LossPolicy
 	// Fail fails the task from any goroutine.
 	Fail func(error)
 	// Post runs fn on the task's goroutine between records, soon. It may be called from any goroutine and never blocks; after the
@@ -197,4 +203,6 @@ type Stats struct {
 	StateBytes  atomic.Int64
 	// Waits are what the instance waits for outside.
 	Waits Waits
+	// Transactions tells how old the transactions of a sink are.
+	Transactions Transactions
 }

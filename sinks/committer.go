@@ -20,6 +20,8 @@ var errClosed = errors.New("sink closed before the commit was decided")
 type committer struct {
 	commit  func(context.Context, Committable) error
 	release func(Committable) // nil when nobody wants to know
+	// committed is told of each checkpoint whose transaction is committed.
+	committed func(checkpoint uint64)
 	uid     string
 	limit   time.Duration
 	target  string // for people
@@ -137,6 +139,9 @@ func (c *committer) serve(ctx context.Context, n uint64) error {
 				c.logger.Error("another commit ended with an error", "checkpoint", e.Checkpoint, "error", err)
 			}
 			continue
+		}
+		if c.committed != nil {
+			c.committed(e.Checkpoint)
 		}
 		c.free(func() []Committable { return c.ledger.Committed(e) })
 	}

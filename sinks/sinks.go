@@ -7,7 +7,9 @@ package sinks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/weir-stream/weir/graph"
@@ -40,6 +42,8 @@ type Context struct {
 	Subtask, Parallelism           int
 	Checkpoints                    graph.CheckpointConfig
 	Guarantee                      graph.Guarantee
+	// SettleOnly tells that the sink is opened to end or to look at transactions, and that nothing will be written.
+	SettleOnly bool
 	Logger                         *slog.Logger
 	Stats                          *operator.Stats
 	Now                            func() time.Time
@@ -113,22 +117,86 @@ type Prover interface {
 	Prove(ctx context.Context, pending []Committable, budget time.Duration) error
 }
 
-// LostError tells what output was proven lost.
+// LostError tells what output was proven lost, or that it cannot be found out whether it was.
 type LostError struct {
 	Sink        string
 	Checkpoint  uint64
 	Transaction string
-	// Detail names partitions and record counts.
+	// Payload is that of the committable, by which the driver finds the checkpoint of a restored one; nil for the one being committed.
+	Payload []byte
+	// Parts is what the transaction wrote.
+	Parts []Part
+	// Detail says why it is known, and whatever else there is to tell.
 	Detail string
+	// Unknown tells that the outcome cannot be found out; the error then is ErrUnknown instead of ErrLost.
+	Unknown bool
 }
 
 // Error implements error.
 func (e *LostError) Error() string {
-	return "sink " + e.Sink + ": transaction " + e.Transaction + " was aborted by the broker after it was prepared: " + e.Detail
+	var b strings.Builder
+	b.WriteString("sink " + e.Sink + ": ")
+	if e.Checkpoint > 0 {
+		fmt.Fprintf(&b, "checkpoint %d: ", e.Checkpoint)
+	}
+	if e.Unknown {
+		b.WriteString("it cannot be found out whether transaction " + e.Transaction + " was committed: ")
+	} else {
+		b.WriteString("transaction " + e.Transaction + " was aborted after it was prepared: ")
+	}
+	if n := e.Records(); n >= 0 {
+		fmt.Fprintf(&b, "%d records, ", n)
+	}
+	for i, p := range e.Parts {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(p.String())
+	}
+	if e.Detail != "" && len(e.Parts) > 0 {
+		b.WriteString("; ")
+	}
+	b.WriteString(e.Detail)
+	return b.String()
 }
 
-// Is reports whether target is ErrLost.
-func (e *LostError) Is(target error) bool { return target == ErrLost }
+// Records is how many records the transaction had; -1 when unknown.
+func (e *LostError) Records() int64 {
+	var n int64
+	for _, p := range e.Parts {
+		if p.Records < 0 {
+			return -1
+		}
+		n += p.Records
+	}
+	return n
+}
+
+// Is reports whether target is ErrLost, or ErrUnknown when the outcome is unknown.
+func (e *LostError) Is(target error) bool {
+	if e.Unknown {
+		return target == ErrUnknown
+	}
+	return target == ErrLost
+}
 
 // FailureClass makes a lost transaction stop the job.
 func (e *LostError) FailureClass() operator.Class { return operator.ClassDataLoss }
+
+// Losses returns every [LostError] in err's tree.
+func Losses(err error) []*LostError {
+	if lost, ok := err.(*LostError); ok { //nolint:errorlint // the tree is walked here
+		return []*LostError{lost}
+	}
+	switch x := err.(type) { //nolint:errorlint // as said
+	case interface{ Unwrap() error }:
+		return Losses(x.Unwrap())
+	case interface{ Unwrap() []error }:
+		var all []*LostError
+		for _, e := range x.Unwrap() {
+			all = append(all, Losses(e)...)
+		}
+		return all
+	}
+	return nil
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/operator"
@@ -109,16 +110,27 @@ type twoPhase[T, Txn any] struct {
 	open bool
 
 	commits committer
+
+	// For people who look at transactions.
+	inspector  Inspector // nil when the sink shows none
+	attempt    uint64
+	settleOnly bool
+	losses     operator.LossPolicy
+	lost       []*jobv1.LostOutput
+	ages       ages
 }
 
 var (
-	_ operator.Instance  = (*twoPhase[int, int])(nil)
-	_ operator.Committer = (*twoPhase[int, int])(nil)
+	_ operator.Instance             = (*twoPhase[int, int])(nil)
+	_ operator.Committer            = (*twoPhase[int, int])(nil)
+	_ operator.LossReporter         = (*twoPhase[int, int])(nil)
+	_ operator.TransactionInspector = (*twoPhase[int, int])(nil)
 )
 
 func newTwoPhase[T, Txn any](sink TwoPhaseCommitSink[T, Txn], limit time.Duration, target string) *twoPhase[T, Txn] {
 	d := &twoPhase[T, Txn]{sink: sink, limit: limit, target: target, waits: &operator.Waits{}}
 	d.prover, _ = sink.(Prover)
+	d.inspector, _ = sink.(Inspector)
 	return d
 }
 
@@ -129,6 +141,7 @@ func (d *twoPhase[T, Txn]) Open(ctx context.Context, rt *operator.Runtime) error
 	d.budget = rt.Checkpoints.RecoveryBudget
 	d.out.total = &rt.Stats.Out
 	d.waits = &rt.Stats.Waits
+	d.attempt, d.settleOnly, d.losses = rt.Attempt, rt.SettleOnly, rt.Losses
 	defer d.waits.Begin(d.target + " to answer")()
 	d.life, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.commits = committer{commit: d.sink.Commit, target: d.target, waits: d.waits, uid: d.uid, limit: d.limit, logger: rt.Logger, wake: make(chan struct{}, 1)}
@@ -138,6 +151,10 @@ func (d *twoPhase[T, Txn]) Open(ctx context.Context, rt *operator.Runtime) error
 	if err := d.sink.Open(ctx, contextOf(rt, graph.ExactlyOnce)); err != nil {
 		return fmt.Errorf("sink %s: %w", d.uid, err)
 	}
+	if limited, ok := any(d.sink).(TimeLimited); ok {
+		d.ages.begin(&rt.Stats.Transactions, limited.TransactionTimeout())
+	}
+	d.commits.committed = d.ages.committed
 	d.commits.start(d.life)
 	return nil
 }
@@ -152,6 +169,7 @@ func (d *twoPhase[T, Txn]) Collect(v T, timestamp int64) error {
 			return fmt.Errorf("sink %s: begin a transaction: %w", d.uid, err)
 		}
 		d.txn, d.open = txn, true
+		d.ages.begun()
 	}
 	if err := d.sink.Write(d.life, d.txn, v, timestamp); err != nil {
 		return fmt.Errorf("sink %s: %w", d.uid, err)
@@ -178,6 +196,7 @@ func (d *twoPhase[T, Txn]) Snapshot(ctx context.Context, b operator.Barrier) (op
 		}
 		var none Txn
 		d.txn, d.open = none, false
+		d.ages.prepared(b.Checkpoint, c.Payload != nil)
 		if c.Payload != nil {
 			if err := d.commits.prepare(b.Checkpoint, c); err != nil {
 				return nil, fmt.Errorf("sink %s: %w", d.uid, err)
@@ -220,11 +239,23 @@ func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.C
 		restored[i] = Committable{Version: c.GetVersion(), Payload: c.GetPayload()}
 	}
 	defer d.waits.Begin(fmt.Sprintf("%s to commit %d restored transactions", d.target, len(cs)))()
-	err := retry(ctx, d.limit, func(ctx context.Context) error { return d.sink.RecoverCommit(ctx, restored) })
-	if err != nil {
-		return d.commits.describe("commit restored transactions", cs[0].GetCheckpoint(), err)
+	for {
+		err := retry(ctx, d.limit, func(ctx context.Context) error { return d.sink.RecoverCommit(ctx, restored) })
+		if err == nil {
+			return nil
+		}
+		losses := d.located(cs, err)
+		left := d.drop(restored, losses)
+		if len(left) == len(restored) {
+			if len(losses) > 0 {
+				return lossError(losses)
+			}
+			return d.commits.describe("commit restored transactions", cs[0].GetCheckpoint(), err)
+		}
+		if restored = left; len(restored) == 0 {
+			return nil
+		}
 	}
-	return nil
 }
 
 func (d *twoPhase[T, Txn]) RecoverAbort(ctx context.Context, scope operator.Scope) error {
@@ -259,6 +290,6 @@ func contextOf(rt *operator.Runtime, g graph.Guarantee) Context {
 	return Context{
 		ClusterID: rt.ClusterID, JobID: rt.JobID, JobName: rt.JobName, UID: rt.Operator.UID,
 		Attempt: rt.Attempt, Subtask: rt.Subtask, Parallelism: rt.Parallelism,
-		Checkpoints: rt.Checkpoints, Guarantee: g, Logger: rt.Logger, Stats: rt.Stats, Now: rt.Clock.Now,
+		Checkpoints: rt.Checkpoints, Guarantee: g, SettleOnly: rt.SettleOnly, Logger: rt.Logger, Stats: rt.Stats, Now: rt.Clock.Now,
 	}
 }

@@ -36,16 +36,27 @@ type span struct {
 	Count       int64
 }
 
+// parts describes the output.
+func (p *prepared) parts() (out []sinks.Part) {
+	for _, t := range p.Topics {
+		for _, s := range t.Spans {
+			out = append(out, sinks.Part{Place: place(t.Name, s.Partition), Records: s.Count, Detail: fmt.Sprintf("offsets %d to %d", s.First, s.Last)})
+		}
+	}
+	return out
+}
+
+// place names a partition for people.
+func place(topic string, partition int32) string { return fmt.Sprintf("%s/%d", topic, partition) }
+
 // String describes the output for people.
 func (p *prepared) String() string {
 	var b strings.Builder
-	for i, t := range p.Topics {
-		for j, s := range t.Spans {
-			if i+j > 0 {
-				b.WriteString(", ")
-			}
-			fmt.Fprintf(&b, "%s/%d offsets %d to %d (%d records)", t.Name, s.Partition, s.First, s.Last, s.Count)
+	for i, part := range p.parts() {
+		if i > 0 {
+			b.WriteString(", ")
 		}
+		b.WriteString(part.String())
 	}
 	return b.String()
 }

@@ -67,14 +67,17 @@ func (c *cluster) settle(ctx context.Context, p *prepared, answer error) error {
 	case verdictLost:
 		return lost(p, "its control markers say so")
 	case verdictAsk, verdictRefused:
-		return fmt.Errorf("transaction %s: %w: the broker answers %w and the control markers of %s are deleted", p.ID, sinks.ErrUnknown, answer, p)
+		return &sinks.LostError{
+			Transaction: p.ID, Payload: p.encode().Payload, Parts: p.parts(), Unknown: true,
+			Detail: fmt.Sprintf("the broker answers %s and the control markers are deleted", answer),
+		}
 	case verdictRetry:
 	}
 	return fmt.Errorf("commit transaction %s: %w: %w", p.ID, sinks.ErrRetriable, answer)
 }
 
 func lost(p *prepared, why string) error {
-	return &sinks.LostError{Transaction: p.ID, Detail: p.String() + "; " + why}
+	return &sinks.LostError{Transaction: p.ID, Payload: p.encode().Payload, Parts: p.parts(), Detail: why}
 }
 
 // stillThere reports output that went with its topic: EndTxn would succeed and write its markers to the topic's successor.

@@ -275,10 +275,14 @@ func (s *transactional[T]) RecoverCommit(ctx context.Context, cs []sinks.Committ
 		slots <- struct{}{}
 	}
 	// A proven outcome weighs more than one that may still come.
+	var lost []error
 	for _, err := range errs {
 		if errors.Is(err, sinks.ErrLost) || errors.Is(err, sinks.ErrUnknown) {
-			return err
+			lost = append(lost, err)
 		}
+	}
+	if len(lost) > 0 {
+		return errors.Join(lost...)
 	}
 	return errors.Join(errs...)
 }

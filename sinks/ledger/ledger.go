@@ -106,6 +106,18 @@ func (l *Ledger[C]) Settled(n uint64) bool {
 	return !slices.ContainsFunc(l.entries, func(e *Entry[C]) bool { return e.Checkpoint <= n && e.state != committed })
 }
 
+// Entries returns every transaction that the ledger knows, oldest first, to look at.
+func (l *Ledger[C]) Entries() []Entry[C] {
+	out := make([]Entry[C], len(l.entries))
+	for i, e := range l.entries {
+		out[i] = *e
+	}
+	return out
+}
+
+// Listed reports whether the last completed checkpoint lists the transaction.
+func (l *Ledger[C]) Listed(e Entry[C]) bool { return e.Checkpoint <= l.completed && e.listed >= l.completed }
+
 func (l *Ledger[C]) release() (freed []C) {
 	l.entries = slices.DeleteFunc(l.entries, func(e *Entry[C]) bool {
 		free := e.state == committed && e.listed < l.completed
