@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks/ledger"
 )
@@ -126,7 +127,12 @@ func (c *committer) serve(ctx context.Context, n uint64) error {
 			break
 		}
 		end := c.waits.Begin(fmt.Sprintf("%s to commit checkpoint %d", c.target, e.Checkpoint))
-		err := retry(ctx, c.limit, func(ctx context.Context) error { return c.commit(ctx, e.Committable) })
+		err := retry(ctx, c.limit, func(ctx context.Context) error {
+			if err := faultpoint.Err(faultpoint.CommitDue); err != nil {
+				return err
+			}
+			return c.commit(ctx, e.Committable)
+		})
 		end()
 		if err != nil {
 			err = c.describe("commit", e.Checkpoint, err)
@@ -140,6 +146,7 @@ func (c *committer) serve(ctx context.Context, n uint64) error {
 			}
 			continue
 		}
+		faultpoint.Hit(faultpoint.Committed)
 		if c.committed != nil {
 			c.committed(e.Checkpoint)
 		}

@@ -10,6 +10,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sources"
 )
@@ -189,11 +190,12 @@ func (d *twoPhase[T, Txn]) Snapshot(ctx context.Context, b operator.Barrier) (op
 	d.out.publish()
 	if d.open {
 		end := d.waits.Begin(fmt.Sprintf("%s to accept what was written for checkpoint %d", d.target, b.Checkpoint))
-		c, err := d.sink.PreCommit(ctx, d.txn)
+		c, err := d.preCommit(ctx)
 		end()
 		if err != nil {
 			return nil, fmt.Errorf("sink %s: prepare the transaction of checkpoint %d: %w", d.uid, b.Checkpoint, err)
 		}
+		faultpoint.Hit(faultpoint.Prepared)
 		var none Txn
 		d.txn, d.open = none, false
 		d.ages.prepared(b.Checkpoint, c.Payload != nil)
@@ -223,6 +225,13 @@ func (d *twoPhase[T, Txn]) Snapshot(ctx context.Context, b operator.Barrier) (op
 	return func(context.Context) (*snapshotv1.OperatorSnapshot, error) { return snap, nil }, nil
 }
 
+func (d *twoPhase[T, Txn]) preCommit(ctx context.Context) (Committable, error) {
+	if err := faultpoint.Err(faultpoint.PrepareDue); err != nil {
+		return Committable{}, err
+	}
+	return d.sink.PreCommit(ctx, d.txn)
+}
+
 func (d *twoPhase[T, Txn]) EndInput() error {
 	d.out.publish()
 	return nil
@@ -239,10 +248,15 @@ func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.C
 		restored[i] = Committable{Version: c.GetVersion(), Payload: c.GetPayload()}
 	}
 	defer d.waits.Begin(fmt.Sprintf("%s to commit %d restored transactions", d.target, len(cs)))()
-	for {
-		err := retry(ctx, d.limit, func(ctx context.Context) error { return d.sink.RecoverCommit(ctx, restored) })
+	for len(restored) > 0 {
+		err := retry(ctx, d.limit, func(ctx context.Context) error {
+			if err := faultpoint.Err(faultpoint.RecoverDue); err != nil {
+				return err
+			}
+			return d.sink.RecoverCommit(ctx, restored)
+		})
 		if err == nil {
-			return nil
+			break
 		}
 		losses := d.located(cs, err)
 		left := d.drop(restored, losses)
@@ -252,18 +266,24 @@ func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.C
 			}
 			return d.commits.describe("commit restored transactions", cs[0].GetCheckpoint(), err)
 		}
-		if restored = left; len(restored) == 0 {
-			return nil
-		}
+		restored = left
 	}
+	faultpoint.Hit(faultpoint.Recovered)
+	return nil
 }
 
 func (d *twoPhase[T, Txn]) RecoverAbort(ctx context.Context, scope operator.Scope) error {
 	defer d.waits.Begin(d.target + " to end what former attempts left open")()
-	err := retry(ctx, d.limit, func(ctx context.Context) error { return d.sink.RecoverAbort(ctx, scope) })
+	err := retry(ctx, d.limit, func(ctx context.Context) error {
+		if err := faultpoint.Err(faultpoint.FenceDue); err != nil {
+			return err
+		}
+		return d.sink.RecoverAbort(ctx, scope)
+	})
 	if err != nil {
 		return fmt.Errorf("sink %s: end what former attempts left open: %w", d.uid, err)
 	}
+	faultpoint.Hit(faultpoint.Fenced)
 	return nil
 }
 

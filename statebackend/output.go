@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/statebackend/segment"
 )
 
@@ -132,9 +133,11 @@ func (o *output) upload(ctx context.Context, before []*snapshotv1.Segment, base 
 		}
 		if p.Path != "" {
 			s.Name = o.names[i]
+			faultpoint.Hit(faultpoint.StateWritten)
 			if err := o.f.core.cfg.Segments.Upload(ctx, p.Path, s.Name, p.Size, p.CRC32C); err != nil {
 				return nil, &StorageError{Op: "upload state segment " + s.Name, Err: err}
 			}
+			faultpoint.Hit(faultpoint.StateUploaded)
 			o.written = slices.DeleteFunc(o.written, func(path string) bool { return path == p.Path })
 		}
 		list = append(list, s)

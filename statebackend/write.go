@@ -9,11 +9,15 @@ import (
 	"slices"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/statebackend/segment"
 )
 
 // write makes the segments of the snapshot and returns the whole list. Local files it leaves behind only in the store's hands.
 func (f *Frozen) write(ctx context.Context) (_ []*snapshotv1.Segment, err error) {
+	if err := faultpoint.Err(faultpoint.StateDue); err != nil {
+		return nil, &StorageError{Op: "write state", Err: err}
+	}
 	delta := f.newOutput()
 	defer func() { err = errors.Join(err, delta.discard()) }()
 	drops, err := f.writeDelta(ctx, delta)

@@ -89,6 +89,7 @@ func (j *job) onCheckpointEvent(w *worker, ev *workerv1.Event) {
 	}
 	switch e := ev.GetEvent().(type) {
 	case *workerv1.Event_CheckpointAck:
+		faultpoint.Hit(faultpoint.AckReceived)
 		j.coordinate(checkpoint.Ack{
 			Checkpoint: e.CheckpointAck.GetCheckpoint(), Handle: e.CheckpointAck.GetHandle(), DeltaBytes: e.CheckpointAck.GetDeltaBytes(),
 		})
@@ -98,6 +99,7 @@ func (j *job) onCheckpointEvent(w *worker, ev *workerv1.Event) {
 			Checkpoint: d.GetCheckpoint(), Task: checkpoint.TaskID{Vertex: d.GetVertex(), Subtask: d.GetSubtask()}, Reason: d.GetReason(),
 		})
 	case *workerv1.Event_CommitAcked:
+		faultpoint.Hit(faultpoint.CommitAcked)
 		j.coordinate(checkpoint.CommitAcked{Worker: w.tm, Checkpoint: e.CommitAcked.GetCheckpoint()})
 	case *workerv1.Event_Activity:
 		if e.Activity.GetEnded() {
@@ -163,9 +165,11 @@ func (j *job) effect(att *attempt, e checkpoint.Effect) checkpoint.Event {
 		att.notified = max(att.notified, e.Checkpoint)
 		for _, tm := range e.Workers {
 			j.command(tm, completeCommand(e.Checkpoint))
+			faultpoint.Hit(faultpoint.NoticeSent)
 		}
 	case checkpoint.Settle:
 		j.propose(&raftv1.Command{Command: &raftv1.Command_SettleCheckpoint{SettleCheckpoint: &raftv1.SettleCheckpoint{JobId: j.id, Checkpoint: e.Checkpoint}}})
+		faultpoint.Hit(faultpoint.SettledLogged)
 	case checkpoint.ReserveIDs:
 		return j.reserve(e.Limit)
 	case checkpoint.Export:
@@ -216,6 +220,7 @@ func (j *job) reserve(limit uint64) checkpoint.Event {
 		j.usedID = res.FirstID - 1
 	}
 	j.reservedID = limit
+	faultpoint.Hit(faultpoint.IDsReserved)
 	return checkpoint.IDsReserved{First: res.FirstID, Limit: limit}
 }
 
@@ -223,6 +228,7 @@ func (j *job) reserve(limit uint64) checkpoint.Event {
 func (j *job) complete(e checkpoint.Propose) checkpoint.Event {
 	id := e.Completed.GetId()
 	started := time.Now()
+	faultpoint.Hit(faultpoint.CompletionDue)
 	res, err := j.m.cfg.Log.Propose(j.ctx, &raftv1.Command{Command: &raftv1.Command_CompleteCheckpoint{CompleteCheckpoint: &raftv1.CompleteCheckpoint{
 		JobId: j.id, Checkpoint: e.Completed, Target: e.Target,
 	}}})
@@ -274,6 +280,7 @@ func (j *job) writeMetadata(attempt uint64, e checkpoint.WriteMetadata) {
 			return
 		}
 		segment.Checkpoint = e.Checkpoint
+		faultpoint.Hit(faultpoint.MetadataWritten)
 		box.put(coordinatorEvent{attempt, checkpoint.MetadataWritten{Checkpoint: e.Checkpoint, Metadata: segment}})
 	})
 }

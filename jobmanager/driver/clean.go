@@ -13,6 +13,7 @@ import (
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/internal/checkpointfile"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/statebackend/blob"
 )
@@ -240,7 +241,12 @@ func (c *cleaner) garbage(ctx context.Context, rec *raftv1.JobRecord) ([]uint64,
 		}
 		if md != nil {
 			names := checkpoint.Unreferenced(c.prefix, []*snapshotv1.CheckpointMetadata{md}, retained)
-			if len(c.m.deleteAll(ctx, names)) > 0 || len(c.m.deleteAll(ctx, []string{g.GetMetadata().GetName()})) > 0 {
+			if len(c.m.deleteAll(ctx, names)) > 0 {
+				all = false
+				continue
+			}
+			faultpoint.Hit(faultpoint.FilesDeleted)
+			if len(c.m.deleteAll(ctx, []string{g.GetMetadata().GetName()})) > 0 {
 				all = false
 				continue
 			}
@@ -321,7 +327,9 @@ func (j *job) onCleaned(ev cleaned) {
 		j.clean.retryAt = time.Now().Add(cleanRetry)
 	}
 	if len(ev.checkpoints) > 0 {
+		faultpoint.Hit(faultpoint.GarbageDeleted)
 		j.propose(&raftv1.Command{Command: &raftv1.Command_DropGarbage{DropGarbage: &raftv1.DropGarbage{JobId: j.id, Checkpoints: ev.checkpoints}}})
+		faultpoint.Hit(faultpoint.GarbageDropped)
 	}
 }
 

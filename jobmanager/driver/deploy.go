@@ -229,6 +229,7 @@ func (j *job) startCommand() *workerv1.Command {
 
 // running begins when every worker has started.
 func (j *job) running() {
+	faultpoint.Hit(faultpoint.AllStarted)
 	if len(j.att.fencing) > 0 {
 		_, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_FencedAttempts{FencedAttempts: &raftv1.FencedAttempts{
 			JobId: j.id, Attempts: j.att.fencing,
@@ -236,6 +237,7 @@ func (j *job) running() {
 		if !ok {
 			return
 		}
+		faultpoint.Hit(faultpoint.FencedLogged)
 		for _, a := range j.att.fencing {
 			delete(j.undead, a)
 		}

@@ -11,6 +11,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/jobmanager/restart"
 )
@@ -252,6 +253,7 @@ func (j *job) afterFailure() {
 		j.proceed()
 		return
 	}
+	faultpoint.Hit(faultpoint.FailureLogged)
 	j.failures = restart.Remember(policy, j.failures, restart.Former{At: now, Counted: d.Counted, Host: host})
 	j.m.cfg.Metrics.restarts.Inc()
 	j.logger.Info("job restarts", "after", d.Delay)

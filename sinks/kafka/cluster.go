@@ -59,6 +59,7 @@ func newCluster(s settings, logger *slog.Logger) (*cluster, error) {
 		{&c.v2, []kgo.Opt{kgo.MinVersions(least)}},
 	} {
 		opts := append([]kgo.Opt{kgo.SeedBrokers(s.brokers...)}, client.opts...)
+		opts = append(opts, pointOptions()...)
 		cl, err := kgo.NewClient(append(opts, s.options...)...)
 		if err != nil {
 			c.close()

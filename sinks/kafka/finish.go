@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
@@ -148,6 +149,9 @@ func (c *cluster) endTxn(ctx context.Context, p *prepared, commit bool) error {
 	if p.Identity.EndTxnVersion >= EndTxnV2 {
 		cl = c.v2
 	}
+	if err := faultpoint.Err(faultpoint.EndTxnDue); err != nil {
+		return fmt.Errorf("no answer from the coordinator: %w", err)
+	}
 	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
 		return fmt.Errorf("no answer from the coordinator: %w", err)
@@ -210,7 +214,11 @@ func (c *cluster) initIDs(ctx context.Context, ids []string) error {
 	errs := make(chan error, len(existing))
 	for _, id := range existing {
 		// franz-go pipelines the requests on one connection to each coordinator.
-		go func() { errs <- c.initID(ctx, id) }()
+		go func() {
+			err := c.initID(ctx, id)
+			faultpoint.Hit(faultpoint.FencedOne)
+			errs <- err
+		}()
 	}
 	var first error
 	for range existing {

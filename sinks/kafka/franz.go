@@ -29,6 +29,7 @@ func NewFranz(cfg ProducerConfig) (Producer, error) {
 	if !cfg.TransactionsV2 {
 		opts = append(opts, kgo.MaxVersions(transactionsV1()))
 	}
+	opts = append(opts, pointOptions()...)
 	cl, err := kgo.NewClient(append(opts, cfg.Options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("make a Kafka client: %w", err)

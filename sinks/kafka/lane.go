@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks/kafka/slots"
@@ -172,10 +173,12 @@ func (l *lanes) initialise(slot int) (*lane, error) {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, l.deadline)
 	defer cancel()
+	faultpoint.Hit(faultpoint.IDInitDue)
 	if err := fresh.producer.Init(ctx); err != nil {
 		fresh.producer.Close()
 		return nil, fmt.Errorf("initialise transactional id %s: %w", fresh.id, kafkaconn.OrRefused(err, onTransaction("Write", fresh.id)))
 	}
+	faultpoint.Hit(faultpoint.IDInitialised)
 	return fresh, nil
 }
 
@@ -246,6 +249,7 @@ func (l *lanes) release(id string) error {
 		l.notify()
 		return err
 	})
+	faultpoint.Hit(faultpoint.IDReleased)
 	if stale != nil {
 		stale.Close()
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
 	"github.com/weir-stream/weir/sinks/kafka/slots"
@@ -108,6 +109,7 @@ func (s *transactional[T]) PreCommit(ctx context.Context, t *txn) (sinks.Committ
 	if err != nil {
 		return sinks.Committable{}, s.explain(ctx, err)
 	}
+	faultpoint.Hit(faultpoint.Flushed)
 	ctx, cancel := context.WithTimeout(ctx, s.settings.deadline)
 	defer cancel()
 	identity, err := l.producer.Identity(ctx)
@@ -153,7 +155,11 @@ func (s *transactional[T]) commitOwn(ctx context.Context, l *lane, p *prepared) 
 	if err := s.cluster.stillThere(ctx, p); err != nil {
 		return false, err
 	}
-	if err := l.producer.Commit(ctx); err != nil {
+	err := faultpoint.Err(faultpoint.OwnCommitDue)
+	if err == nil {
+		err = l.producer.Commit(ctx)
+	}
+	if err != nil {
 		s.logger.Warn("the client's commit left doubt; going on by the transaction's identity", "transaction", p.ID, "error", err)
 		s.lanes.distrust(l)
 		return false, nil
@@ -268,7 +274,9 @@ func (s *transactional[T]) RecoverCommit(ctx context.Context, cs []sinks.Committ
 		slots <- struct{}{}
 		go func() {
 			defer func() { <-slots }()
-			errs[i] = s.cluster.finish(ctx, p)
+			if errs[i] = s.cluster.finish(ctx, p); errs[i] == nil {
+				faultpoint.Hit(faultpoint.RecoveredOne)
+			}
 		}()
 	}
 	for range recoverAtOnce {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-stream/weir/internal/atomicfile"
+	"github.com/weir-stream/weir/internal/faultpoint"
 )
 
 // tempPrefix begins the names of unfinished objects, which List leaves out. Those that a crash left behind are removed when a bucket is
@@ -129,6 +130,9 @@ func (b *fileBucket) Put(ctx context.Context, name string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
+	if err := faultpoint.Err(faultpoint.PutDue); err != nil {
+		return b.wrap(opPut, name, err)
+	}
 	if _, err = os.Lstat(path); err == nil {
 		err = fs.ErrExist
 	} else {
@@ -166,6 +170,7 @@ func (b *fileBucket) put(ctx context.Context, path string, r io.Reader) (err err
 	if err != nil {
 		return err
 	}
+	faultpoint.Hit(faultpoint.PutSynced)
 	return b.publish(tmp.Name(), path)
 }
 
@@ -185,6 +190,7 @@ func (b *fileBucket) publish(tmp, path string) error {
 	if err != nil {
 		return err
 	}
+	faultpoint.Hit(faultpoint.PutNamed)
 	return b.syncUp(dir)
 }
 
@@ -202,6 +208,9 @@ func (b *fileBucket) Open(_ context.Context, name string) (io.ReadCloser, error)
 	path, err := b.path(name)
 	if err != nil {
 		return nil, err
+	}
+	if err := faultpoint.Err(faultpoint.OpenDue); err != nil {
+		return nil, b.wrap("open", name, err)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -289,6 +298,9 @@ func (b *fileBucket) Delete(_ context.Context, name string) error {
 	path, err := b.path(name)
 	if err != nil {
 		return err
+	}
+	if err := faultpoint.Err(faultpoint.DeleteDue); err != nil {
+		return b.wrap("delete", name, err)
 	}
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && info.IsDir() {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/internal/grpcerr"
 	"github.com/weir-stream/weir/internal/nodetls"
 )
@@ -142,6 +143,9 @@ func (s *Session) sendLoop(ctx context.Context, st stream, every time.Duration, 
 			}
 			if err := s.write(st, m); err != nil {
 				return err
+			}
+			if m.GetWorkerEvent().GetEvent().GetCheckpointAck() != nil {
+				faultpoint.Hit(faultpoint.AckRelayed)
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/internal/keepalive"
 	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/statebackend"
@@ -107,6 +108,9 @@ func (c *control) Control(stream grpc.BidiStreamingServer[workerv1.ControlReques
 			if err := stream.Send(&workerv1.ControlResponse{Command: cmd}); err != nil {
 				return err
 			}
+			if cmd.GetCompleteCheckpoint() != nil {
+				faultpoint.Hit(faultpoint.NoticeRelayed)
+			}
 		}
 		select {
 		case <-w.wake:
@@ -163,6 +167,12 @@ func (w *worker) disconnected() {
 
 // event relays an event to the leader.
 func (w *worker) event(e *workerv1.Event) {
+	switch {
+	case e.GetCheckpointAck() != nil:
+		faultpoint.Hit(faultpoint.AckAtTaskManager)
+	case e.GetCommitAcked() != nil:
+		faultpoint.Hit(faultpoint.CommitAckAtTaskManager)
+	}
 	w.mu.Lock()
 	w.failed = w.failed || e.GetTaskFailed() != nil
 	w.progress.event(e)
@@ -184,9 +194,13 @@ func (c *control) UploadSegment(ctx context.Context, m *workerv1.UploadSegmentRe
 	if !strings.HasPrefix(m.GetName(), own) {
 		return nil, status.Errorf(codes.InvalidArgument, "%q is not below %q", m.GetName(), own)
 	}
+	if err := faultpoint.Err(faultpoint.UploadDue); err != nil {
+		return nil, storageStatus(err)
+	}
 	if err := w.scope.Upload(ctx, path, m.GetName(), m.GetSize(), m.GetCrc32C()); err != nil {
 		return nil, storageStatus(err)
 	}
+	faultpoint.Hit(faultpoint.Uploaded)
 	return &workerv1.UploadSegmentResponse{}, nil
 }
 
@@ -195,10 +209,14 @@ func (c *control) FetchSegment(ctx context.Context, m *workerv1.FetchSegmentRequ
 	if err := known(ctx); err != nil {
 		return nil, err
 	}
+	if err := faultpoint.Err(faultpoint.FetchDue); err != nil {
+		return nil, storageStatus(err)
+	}
 	path, err := c.w.scope.Fetch(ctx, m.GetSegment())
 	if err != nil {
 		return nil, storageStatus(err)
 	}
+	faultpoint.Hit(faultpoint.Fetched)
 	return &workerv1.FetchSegmentResponse{LocalPath: path}, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/statebackend/blob"
 	"github.com/weir-stream/weir/taskmanager/segmentstore"
 )
@@ -131,6 +132,7 @@ func (s *Supervisor) Start(m *clusterv1.StartWorker) {
 		s.reportExit(key, exit{code: -1, expected: true})
 		return
 	}
+	faultpoint.Hit(faultpoint.OrderReceived)
 	s.highest[key.job] = key.attempt
 	for k, w := range s.workers {
 		if k.job == key.job {

@@ -17,6 +17,7 @@ import (
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/taskmanager/segmentstore"
 )
 
@@ -140,6 +141,7 @@ func (w *worker) supervise(out *output) error {
 		return err
 	}
 	w.logger.Info("worker started", "pid", p.pid())
+	faultpoint.Hit(faultpoint.WorkerLaunched)
 	why := w.watch(p)
 	<-p.done
 	w.drain()
@@ -272,6 +274,9 @@ func (w *worker) stop(deadline time.Duration) {
 
 // command queues c for the worker.
 func (w *worker) command(c *workerv1.Command) {
+	if c.GetCompleteCheckpoint() != nil {
+		faultpoint.Hit(faultpoint.NoticeAtTaskManager)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c.GetFinish() != nil || c.GetCancel() != nil {

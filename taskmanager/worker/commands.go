@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/taskmanager/worker/barrier"
 )
@@ -40,6 +41,7 @@ func (w *Worker) handle(ctx context.Context, cmd *workerv1.Command) error {
 		})
 	case *workerv1.Command_CompleteCheckpoint:
 		n := c.CompleteCheckpoint.GetCheckpoint()
+		faultpoint.Hit(faultpoint.NoticeReceived)
 		w.report.commitAsked(n, len(d.runners))
 		d.each(func(r *runner) { r.task.Completed(n) })
 	case *workerv1.Command_AbortCheckpoint:

@@ -65,6 +65,7 @@ func (w *Worker) prepare(ctx context.Context, p *workerv1.Prepare) error {
 	for _, r := range d.runners {
 		committed += r.committable
 	}
+	faultpoint.Hit(faultpoint.PreparedDue)
 	w.report.prepared(address, committed)
 	return nil
 }
@@ -100,10 +101,12 @@ func (w *Worker) restorePoint(ctx context.Context, p *workerv1.Prepare, program 
 	if restore.GetMetadata() == nil {
 		return snapshot.Empty(), nil
 	}
+	faultpoint.Hit(faultpoint.RestoreDue)
 	point, err := snapshot.Read(ctx, w.cfg.Store, restore.GetMetadata())
 	if err != nil {
 		return nil, err
 	}
+	faultpoint.Hit(faultpoint.RestoreRead)
 	if !p.GetSettleOnly() {
 		if err := point.Check(program.Graph, restore.GetAllowDroppedState(), restore.GetSettled()); err != nil {
 			return nil, err
@@ -126,6 +129,7 @@ func (w *Worker) start(ctx context.Context, s *workerv1.Start) error {
 		return nil
 	}
 	d.started = true
+	faultpoint.Hit(faultpoint.StartedDue)
 	// Before the tasks run, so that nothing that they report comes before it.
 	w.report.started()
 	if !d.settleOnly {

@@ -10,6 +10,7 @@ import (
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/taskmanager/worker"
 )
@@ -83,6 +84,7 @@ func (r *runner) attempt(ctx context.Context) ending {
 		e.policy = a.graph.Restarts
 		return *e
 	}
+	faultpoint.Hit(faultpoint.LocalAttemptRecorded)
 	a.worker = a.newWorker(a.logStart(a.events.put))
 	a.worker.Do(&workerv1.Command{Command: &workerv1.Command_Prepare{Prepare: a.prepare(false)}})
 	end := a.loop(ctx)
@@ -255,6 +257,7 @@ func (a *attempt) started() {
 		a.end = failure(err)
 		return
 	}
+	faultpoint.Hit(faultpoint.LocalFencedRecorded)
 	j, cps := a.dir.job(), a.graph.Checkpoints
 	cfg := checkpoint.Config{
 		ClusterID: a.dir.cluster(), JobID: j.GetId(), Attempt: j.GetAttempt(),

@@ -9,6 +9,7 @@ import (
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/internal/checkpointfile"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 )
 
@@ -103,6 +104,7 @@ func (a *attempt) writeMetadata(e checkpoint.WriteMetadata) checkpoint.Event {
 	if err != nil {
 		return checkpoint.MetadataFailed{Checkpoint: e.Checkpoint, Reason: err.Error()}
 	}
+	faultpoint.Hit(faultpoint.LocalMetadataWritten)
 	segment := checkpointfile.Segment(e.Name, data)
 	segment.Checkpoint = e.Checkpoint
 	return checkpoint.MetadataWritten{Checkpoint: e.Checkpoint, Metadata: segment}
@@ -118,6 +120,7 @@ func (a *attempt) propose(e checkpoint.Propose) checkpoint.Event {
 		}
 		return checkpoint.Decided{Checkpoint: n, Outcome: checkpoint.Rejected, Reason: err.Error()}
 	}
+	faultpoint.Hit(faultpoint.LocalCompletionRecorded)
 	a.cfg.Logger.Debug("checkpoint completed", "checkpoint", n, "bytes", e.Completed.GetDeltaBytes(), "ms", e.Completed.GetDurationMs())
 	switch e.Target {
 	case jobv1.JobState_JOB_STATE_FINISHED:

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 )
 
 // outbox holds events until they are sent. It is unbounded, since no task may wait for the control connection; what makes events is
@@ -65,6 +66,12 @@ func (o *outbox) pump(stream grpc.BidiStreamingClient[workerv1.ControlRequest, w
 		for _, e := range events {
 			if err := stream.Send(&workerv1.ControlRequest{Event: e}); err != nil {
 				return err
+			}
+			switch {
+			case e.GetCheckpointAck() != nil:
+				faultpoint.Hit(faultpoint.AckSent)
+			case e.GetCommitAcked() != nil:
+				faultpoint.Hit(faultpoint.CommitAckSent)
 			}
 		}
 		if closed && len(events) == 0 {

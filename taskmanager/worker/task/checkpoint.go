@@ -8,6 +8,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/statebackend"
 	"github.com/weir-stream/weir/taskmanager/worker/barrier"
@@ -18,8 +19,11 @@ func (t *Task) trigger(ctx context.Context, b barrier.Barrier) error {
 	if t.source == nil || b.Checkpoint <= t.lastSnapshot {
 		return nil
 	}
+	faultpoint.Hit(faultpoint.TriggerReceived)
 	t.paused = t.paused || b.Stop
-	return t.snapshot(ctx, b, 0)
+	err := t.snapshot(ctx, b, 0)
+	faultpoint.Hit(faultpoint.BarrierSent)
+	return err
 }
 
 // apply carries out what the aligner decided about an event of channel ch.
@@ -33,8 +37,10 @@ func (t *Task) apply(ctx context.Context, ch int, e barrier.Effect) error {
 	if e.Block {
 		n, _ := t.aligner.Aligning()
 		t.activity.reached(n, jobv1.CheckpointStage_CHECKPOINT_STAGE_ALIGNING, t.inputNames(t.aligner.Missing()))
+		faultpoint.Hit(faultpoint.Aligning)
 	}
 	if e.Snapshot {
+		faultpoint.Hit(faultpoint.Aligned)
 		return t.snapshot(ctx, e.Barrier, t.cfg.Clock.Now().Sub(t.alignedSince))
 	}
 	return nil
@@ -152,6 +158,7 @@ func (t *Task) store(p *pending) {
 		ack.AlignmentMs = uint64(p.alignment.Milliseconds())
 		ack.SyncMs = uint64(p.sync.Milliseconds())
 		ack.AsyncMs = uint64(time.Since(began).Milliseconds())
+		faultpoint.Hit(faultpoint.AckDue)
 		t.cfg.Reporter.Acked(ack)
 	}
 }
