@@ -29,7 +29,7 @@ import (
 // planTimeout bounds the run of the binary in plan mode, the fetch of the binary by the TaskManager included.
 const planTimeout = 2 * time.Minute
 
-// While no TaskManager is connected a submit waits this long: after a change of the leader they take a moment to come over.
+// While no TaskManager is connected a submit waits this long, the time in which one planned and left not counted.
 const (
 	planPatience = 5 * time.Second
 	planRetry    = 100 * time.Millisecond
@@ -141,15 +141,7 @@ func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequ
 		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(), Name: req.GetName(),
 		DefaultName: req.GetDefaultName(),
 	}
-	result, err := l.Registry.Plan(ctx, job)
-	for until := time.Now().Add(planPatience); errors.Is(err, grpcerr.ErrNoTaskManager) && time.Now().Before(until); {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(planRetry):
-		}
-		result, err = l.Registry.Plan(ctx, job)
-	}
+	result, err := s.planned(ctx, l, job)
 	if err != nil {
 		return nil, err
 	}
@@ -165,6 +157,30 @@ func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequ
 		return nil, invalid("the job has %s:\n  %s", number, strings.Join(errs, "\n  "))
 	}
 	return result.GetGraph(), checkGraph(result.GetGraph(), req.GetName())
+}
+
+// planned asks the TaskManagers until one has planned the job. They may just be coming over from another leader, or may have left this
+// one, which does not know yet that it leads no more.
+func (s *Services) planned(ctx context.Context, l *Leader, job *clusterv1.PlanJob) (*jobv1.PlanResult, error) {
+	for waited := time.Duration(0); ; waited += planRetry {
+		result, err := l.Registry.Plan(ctx, job)
+		if !errors.Is(err, grpcerr.ErrNoTaskManager) {
+			return result, err
+		}
+		if now, lerr := s.leader(ctx); lerr != nil {
+			return nil, lerr
+		} else if now.Term != l.Term {
+			return nil, &grpcerr.NotLeaderError{}
+		}
+		if waited >= planPatience {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(planRetry):
+		}
+	}
 }
 
 func checkGraph(g *jobv1.Graph, name string) error {
