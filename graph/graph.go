@@ -41,6 +41,8 @@ type Operator struct {
 	Guarantee Guarantee
 	// TransactionSlots is the largest number of transactional ids one subtask may use; 0 without transactions.
 	TransactionSlots int
+	// DurableOutput tells that a sink keeps what its prepared transactions hold with the checkpoints.
+	DurableOutput bool
 	// Resource is what no other sink of the job may use, such as a transactional prefix; empty for nothing.
 	Resource string
 }

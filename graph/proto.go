@@ -36,7 +36,7 @@ func ToProto(g *Graph) *jobv1.Graph {
 		for _, o := range v.Operators {
 			pv.Operators = append(pv.Operators, &jobv1.Operator{
 				Uid: o.UID, Name: o.Name, Kind: o.Kind, Stateful: o.Stateful, Codecs: o.Codecs,
-				Guarantee: jobv1.Guarantee(o.Guarantee), TransactionSlots: uint32(o.TransactionSlots),
+				Guarantee: jobv1.Guarantee(o.Guarantee), TransactionSlots: uint32(o.TransactionSlots), DurableOutput: o.DurableOutput,
 			})
 		}
 		pb.Vertices = append(pb.Vertices, pv)
@@ -86,7 +86,7 @@ func FromProto(pb *jobv1.Graph) (*Graph, error) {
 			v.Operators = append(v.Operators, Operator{
 				UID: po.GetUid(), Name: po.GetName(), Kind: po.GetKind(), Parallelism: v.Parallelism, Source: v.Source && i == 0,
 				Stateful: po.GetStateful(), Codecs: po.GetCodecs(), Guarantee: Guarantee(po.GetGuarantee()),
-				TransactionSlots: int(po.GetTransactionSlots()),
+				TransactionSlots: int(po.GetTransactionSlots()), DurableOutput: po.GetDurableOutput(),
 			})
 		}
 		g.Vertices = append(g.Vertices, v)

@@ -48,9 +48,9 @@ func newAttempt(c *raftv1.NewAttempt) change {
 }
 
 // retire puts the current attempt on the list of those whose transactional ids may be in use. Ids are used only after Start, which
-// is sent only after StartAttempt is in the log; a settling attempt uses none of its own.
+// is sent only after StartAttempt is in the log, or to write lost output again; a settling attempt uses none of its own but for that.
 func retire(r *raftv1.JobRecord) {
-	if !r.GetStarted() || r.GetSettlingAttempt() {
+	if (!r.GetStarted() || r.GetSettlingAttempt()) && !mayHaveRewritten(r) {
 		return
 	}
 	if sinks := sinkExtents(r.GetGraph()); len(sinks) > 0 {
@@ -89,7 +89,7 @@ func restorePoint(r *raftv1.JobRecord) *workerv1.RestorePoint {
 	if last, ok := LastCheckpoint(r); ok {
 		return &workerv1.RestorePoint{
 			Metadata: last.GetMetadata(), Checkpoint: last.GetId(), Settled: last.GetSettled(),
-			AllowDroppedState: r.GetAllowDroppedState(),
+			AllowDroppedState: r.GetAllowDroppedState(), Replacements: replacements(r),
 		}
 	}
 	if r.GetFrom() == nil {
@@ -97,6 +97,9 @@ func restorePoint(r *raftv1.JobRecord) *workerv1.RestorePoint {
 	}
 	from := proto.CloneOf(r.GetFrom())
 	from.AllowDroppedState = from.GetAllowDroppedState() || r.GetAllowDroppedState()
+	if own := replacements(r); own != nil {
+		from.Replacements = own
+	}
 	return from
 }
 
@@ -134,12 +137,13 @@ func settleRestored(r *raftv1.JobRecord) {
 		return
 	}
 	r.Restore = proto.CloneOf(r.GetRestore())
-	r.Restore.Settled = true
+	r.Restore.Settled, r.Restore.Replacements = true, nil
+	r.Replaced = nil
 	if len(r.GetCheckpoints()) > 0 {
 		settleUpTo(r, r.GetRestore().GetCheckpoint())
 	} else if r.GetFrom() != nil {
 		r.From = proto.CloneOf(r.GetFrom())
-		r.From.Settled = true
+		r.From.Settled, r.From.Replacements = true, nil
 	}
 }
 

@@ -132,6 +132,9 @@ func settleCheckpoint(c *raftv1.SettleCheckpoint) change {
 }
 
 func settleUpTo(r *raftv1.JobRecord, id uint64) (changed bool) {
+	if r.GetReplaced() != nil && r.GetReplaced().GetCheckpoint() <= id {
+		r.Replaced, changed = nil, true
+	}
 	for i, cp := range r.Checkpoints {
 		if cp.GetId() <= id && !cp.GetSettled() {
 			cp = proto.CloneOf(cp)

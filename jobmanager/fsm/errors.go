@@ -16,6 +16,8 @@ var (
 	ErrStaleAttempt = errors.New("stale attempt")
 	// ErrNotStarted: the attempt has not been started.
 	ErrNotStarted = errors.New("attempt is not started")
+	// ErrStarted: the attempt has been started, so that what it restored is committed.
+	ErrStarted = errors.New("attempt is started")
 	// ErrCheckpointNotNewer: a checkpoint with this or a higher id is completed.
 	ErrCheckpointNotNewer = errors.New("checkpoint is not newer than the last completed one")
 	// ErrNotReserved: the checkpoint id was never reserved.

@@ -100,6 +100,8 @@ func recordResult(c *raftv1.RecordResult) change {
 		}
 		if c.GetUnsettled() != "" {
 			retire(r)
+		} else {
+			r.Replaced = nil
 		}
 		r.State = state
 		r.EndedAtMs = c.GetAtMs()

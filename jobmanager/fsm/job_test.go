@@ -285,8 +285,8 @@ func TestUnknownCommandPanicsWithAWayOut(t *testing.T) {
 	w := newWorld(t)
 	cmd := &raftv1.Command{}
 	cmd.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), nil))
-	require.PanicsWithValue(t, "fsm: log entry 1 holds command 99, and this program knows commands up to 18 only: "+
-		"it is older than the leader that wrote the entry and must be upgraded", func() { w.apply(cmd) })
+	require.PanicsWithValue(t, fmt.Sprintf("fsm: log entry 1 holds command 99, and this program knows commands up to %d only: "+
+		"it is older than the leader that wrote the entry and must be upgraded", fsm.Level), func() { w.apply(cmd) })
 }
 
 func TestLevelIsTheHighestCommandNumber(t *testing.T) {

@@ -34,6 +34,7 @@ func drawCommand(t *rapid.T, v fsm.View) *raftv1.Command {
 		func() *raftv1.Command {
 			job := record(id)
 			job.RequestId = request
+			job.Graph.Vertices[1].Operators[1].DurableOutput = rapid.Bool().Draw(t, "durable")
 			job.Name = rapid.SampledFrom([]string{"name-j", "name-k"}).Draw(t, "name")
 			return createRecord(job)
 		},
@@ -47,6 +48,9 @@ func drawCommand(t *rapid.T, v fsm.View) *raftv1.Command {
 			return drawCompletion(t, r, near(last+1, "checkpoint"), near(r.GetAttempt(), "attempt"))
 		},
 		func() *raftv1.Command { return drawCompletion(t, r, last+1, r.GetAttempt()) },
+		func() *raftv1.Command {
+			return replaceAll(near(r.GetAttempt(), "attempt"), near(r.GetRestore().GetCheckpoint(), "checkpoint"), replacement(request, last+1))
+		},
 		func() *raftv1.Command { return settled(near(last, "checkpoint")) },
 		func() *raftv1.Command { return reserve(near(r.GetNextCheckpoint()+10, "limit")) },
 		func() *raftv1.Command { return end(request, target) },

@@ -47,6 +47,7 @@ func copyRecord(r *raftv1.JobRecord) *raftv1.JobRecord {
 		RestartHistory:       slices.Clone(r.GetRestartHistory()),
 		EndRequestId:         r.GetEndRequestId(),
 		UnfencedWorkers:      slices.Clone(r.GetUnfencedWorkers()),
+		Replaced:             r.GetReplaced(),
 	}
 }
 

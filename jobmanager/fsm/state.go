@@ -11,13 +11,20 @@ import (
 )
 
 // Level is the command level of this program: the highest command number it understands.
-const Level = 18
+const Level = 19
 
 // FirstLevel is the command level of the first program, which a member has that has not told its own.
 const FirstLevel = 18
 
+// durableLevel is the level from which on an attempt of a job with durable output that was never started counts as one that may have
+// left transactions open.
+const durableLevel = 19
+
 // LevelOf returns the level that a program must have to apply a command.
 func LevelOf(cmd *raftv1.Command) uint32 {
+	if durable(cmd.GetCreateJob().GetJob().GetGraph()) {
+		return durableLevel
+	}
 	m := cmd.ProtoReflect()
 	if fd := m.WhichOneof(m.Descriptor().Oneofs().Get(0)); fd != nil {
 		return uint32(fd.Number())
@@ -88,6 +95,8 @@ func (s *State) Apply(index uint64, cmd *raftv1.Command) Result {
 		return s.memberLevel(c.MemberLevel)
 	case *raftv1.Command_ForgetJob:
 		return s.forgetJob(c.ForgetJob)
+	case *raftv1.Command_ReplaceTransactions:
+		return s.update(c.ReplaceTransactions.GetJobId(), replaceTransactions(c.ReplaceTransactions))
 	}
 	number, _, _ := protowire.ConsumeTag(cmd.ProtoReflect().GetUnknown())
 	panic(fmt.Sprintf("fsm: log entry %d holds command %d, and this program knows commands up to %d only: "+

@@ -343,8 +343,10 @@ type Operator struct {
 	Guarantee Guarantee `protobuf:"varint,6,opt,name=guarantee,proto3,enum=weir.job.v1.Guarantee" json:"guarantee,omitempty"`
 	// Largest number of transactional ids that one subtask may use; 0 for operators without transactions.
 	TransactionSlots uint32 `protobuf:"varint,7,opt,name=transaction_slots,json=transactionSlots,proto3" json:"transaction_slots,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// A sink that keeps what it writes with the checkpoints, to write it again when the other system gives a prepared transaction up.
+	DurableOutput bool `protobuf:"varint,8,opt,name=durable_output,json=durableOutput,proto3" json:"durable_output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Operator) Reset() {
@@ -424,6 +426,13 @@ func (x *Operator) GetTransactionSlots() uint32 {
 		return x.TransactionSlots
 	}
 	return 0
+}
+
+func (x *Operator) GetDurableOutput() bool {
+	if x != nil {
+		return x.DurableOutput
+	}
+	return false
 }
 
 // Vertex is a chain of operators that runs as one task per subtask.
@@ -3803,7 +3812,7 @@ var File_weir_job_v1_job_proto protoreflect.FileDescriptor
 
 const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x15weir/job/v1/job.proto\x12\vweir.job.v1\"\xdb\x01\n" +
+	"\x15weir/job/v1/job.proto\x12\vweir.job.v1\"\x82\x02\n" +
 	"\bOperator\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -3811,7 +3820,8 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\bstateful\x18\x04 \x01(\bR\bstateful\x12\x16\n" +
 	"\x06codecs\x18\x05 \x03(\tR\x06codecs\x124\n" +
 	"\tguarantee\x18\x06 \x01(\x0e2\x16.weir.job.v1.GuaranteeR\tguarantee\x12+\n" +
-	"\x11transaction_slots\x18\a \x01(\rR\x10transactionSlots\"\x87\x01\n" +
+	"\x11transaction_slots\x18\a \x01(\rR\x10transactionSlots\x12%\n" +
+	"\x0edurable_output\x18\b \x01(\bR\rdurableOutput\"\x87\x01\n" +
 	"\x06Vertex\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vparallelism\x18\x02 \x01(\rR\vparallelism\x123\n" +

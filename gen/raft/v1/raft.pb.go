@@ -10,9 +10,9 @@
 package raftv1
 
 import (
-	v11 "github.com/weir-stream/weir/gen/job/v1"
+	v12 "github.com/weir-stream/weir/gen/job/v1"
 	v1 "github.com/weir-stream/weir/gen/snapshot/v1"
-	v12 "github.com/weir-stream/weir/gen/worker/v1"
+	v11 "github.com/weir-stream/weir/gen/worker/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -489,22 +489,75 @@ func (x *RestartEntry) GetHost() bool {
 	return false
 }
 
+// Replacements are the transactions that take the place of lost ones of a checkpoint.
+type Replacements struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checkpoint    uint64                 `protobuf:"varint,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Replacements  []*v11.Replacement     `protobuf:"bytes,2,rep,name=replacements,proto3" json:"replacements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replacements) Reset() {
+	*x = Replacements{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replacements) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replacements) ProtoMessage() {}
+
+func (x *Replacements) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replacements.ProtoReflect.Descriptor instead.
+func (*Replacements) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Replacements) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *Replacements) GetReplacements() []*v11.Replacement {
+	if x != nil {
+		return x.Replacements
+	}
+	return nil
+}
+
 // JobRecord is one job in the state machine.
 type JobRecord struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Id                string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	RequestId         string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Name              string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	Graph             *v11.Graph             `protobuf:"bytes,4,opt,name=graph,proto3" json:"graph,omitempty"`
+	Graph             *v12.Graph             `protobuf:"bytes,4,opt,name=graph,proto3" json:"graph,omitempty"`
 	ArtifactSha256    string                 `protobuf:"bytes,5,opt,name=artifact_sha256,json=artifactSha256,proto3" json:"artifact_sha256,omitempty"`
 	Args              []string               `protobuf:"bytes,6,rep,name=args,proto3" json:"args,omitempty"`
 	Parallelism       uint32                 `protobuf:"varint,7,opt,name=parallelism,proto3" json:"parallelism,omitempty"`
 	AllowDroppedState bool                   `protobuf:"varint,8,opt,name=allow_dropped_state,json=allowDroppedState,proto3" json:"allow_dropped_state,omitempty"`
 	// Where the first attempt starts; absent for nothing.
-	From  *v12.RestorePoint `protobuf:"bytes,9,opt,name=from,proto3" json:"from,omitempty"`
-	State v11.JobState      `protobuf:"varint,10,opt,name=state,proto3,enum=weir.job.v1.JobState" json:"state,omitempty"`
+	From  *v11.RestorePoint `protobuf:"bytes,9,opt,name=from,proto3" json:"from,omitempty"`
+	State v12.JobState      `protobuf:"varint,10,opt,name=state,proto3,enum=weir.job.v1.JobState" json:"state,omitempty"`
 	// State the job goes to when settled.
-	Target     v11.JobState `protobuf:"varint,11,opt,name=target,proto3,enum=weir.job.v1.JobState" json:"target,omitempty"`
+	Target     v12.JobState `protobuf:"varint,11,opt,name=target,proto3,enum=weir.job.v1.JobState" json:"target,omitempty"`
 	Attempt    uint64       `protobuf:"varint,12,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Placements []*Placement `protobuf:"bytes,13,rep,name=placements,proto3" json:"placements,omitempty"`
 	// The current attempt has been started: committables of its restore point are settled.
@@ -518,14 +571,14 @@ type JobRecord struct {
 	// Checkpoint ids below this one have been reserved by some leader.
 	NextCheckpoint uint64 `protobuf:"varint,20,opt,name=next_checkpoint,json=nextCheckpoint,proto3" json:"next_checkpoint,omitempty"`
 	// Former attempts whose workers are not proven dead or whose transactional ids are not fenced.
-	Unfenced             []*v12.FencedAttempt `protobuf:"bytes,21,rep,name=unfenced,proto3" json:"unfenced,omitempty"`
-	Failures             []*v11.Failure       `protobuf:"bytes,22,rep,name=failures,proto3" json:"failures,omitempty"`
+	Unfenced             []*v11.FencedAttempt `protobuf:"bytes,21,rep,name=unfenced,proto3" json:"unfenced,omitempty"`
+	Failures             []*v12.Failure       `protobuf:"bytes,22,rep,name=failures,proto3" json:"failures,omitempty"`
 	Savepoints           []*Savepoint         `protobuf:"bytes,23,rep,name=savepoints,proto3" json:"savepoints,omitempty"`
 	Prepared             bool                 `protobuf:"varint,24,opt,name=prepared,proto3" json:"prepared,omitempty"`
 	Unsettled            string               `protobuf:"bytes,25,opt,name=unsettled,proto3" json:"unsettled,omitempty"`
 	CompletedCheckpoints uint64               `protobuf:"varint,26,opt,name=completed_checkpoints,json=completedCheckpoints,proto3" json:"completed_checkpoints,omitempty"`
 	// Restore point of the current attempt.
-	Restore *v12.RestorePoint `protobuf:"bytes,27,opt,name=restore,proto3" json:"restore,omitempty"`
+	Restore *v11.RestorePoint `protobuf:"bytes,27,opt,name=restore,proto3" json:"restore,omitempty"`
 	// Savepoint directory asked for by a stop.
 	StopSavepointDir string `protobuf:"bytes,28,opt,name=stop_savepoint_dir,json=stopSavepointDir,proto3" json:"stop_savepoint_dir,omitempty"`
 	StopRequestId    string `protobuf:"bytes,29,opt,name=stop_request_id,json=stopRequestId,proto3" json:"stop_request_id,omitempty"`
@@ -541,14 +594,16 @@ type JobRecord struct {
 	// Workers of the unfenced attempts. An attempt that an older version retired is not here.
 	UnfencedWorkers []*AttemptWorkers `protobuf:"bytes,35,rep,name=unfenced_workers,json=unfencedWorkers,proto3" json:"unfenced_workers,omitempty"`
 	// Output that completed checkpoints list and that was not committed.
-	Lost          []*v11.LostOutput `protobuf:"bytes,37,rep,name=lost,proto3" json:"lost,omitempty"`
+	Lost []*v12.LostOutput `protobuf:"bytes,37,rep,name=lost,proto3" json:"lost,omitempty"`
+	// Of the checkpoint that the current attempt restores, until it is settled.
+	Replaced      *Replacements `protobuf:"bytes,36,opt,name=replaced,proto3" json:"replaced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +615,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +628,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *JobRecord) GetId() string {
@@ -597,7 +652,7 @@ func (x *JobRecord) GetName() string {
 	return ""
 }
 
-func (x *JobRecord) GetGraph() *v11.Graph {
+func (x *JobRecord) GetGraph() *v12.Graph {
 	if x != nil {
 		return x.Graph
 	}
@@ -632,25 +687,25 @@ func (x *JobRecord) GetAllowDroppedState() bool {
 	return false
 }
 
-func (x *JobRecord) GetFrom() *v12.RestorePoint {
+func (x *JobRecord) GetFrom() *v11.RestorePoint {
 	if x != nil {
 		return x.From
 	}
 	return nil
 }
 
-func (x *JobRecord) GetState() v11.JobState {
+func (x *JobRecord) GetState() v12.JobState {
 	if x != nil {
 		return x.State
 	}
-	return v11.JobState(0)
+	return v12.JobState(0)
 }
 
-func (x *JobRecord) GetTarget() v11.JobState {
+func (x *JobRecord) GetTarget() v12.JobState {
 	if x != nil {
 		return x.Target
 	}
-	return v11.JobState(0)
+	return v12.JobState(0)
 }
 
 func (x *JobRecord) GetAttempt() uint64 {
@@ -716,14 +771,14 @@ func (x *JobRecord) GetNextCheckpoint() uint64 {
 	return 0
 }
 
-func (x *JobRecord) GetUnfenced() []*v12.FencedAttempt {
+func (x *JobRecord) GetUnfenced() []*v11.FencedAttempt {
 	if x != nil {
 		return x.Unfenced
 	}
 	return nil
 }
 
-func (x *JobRecord) GetFailures() []*v11.Failure {
+func (x *JobRecord) GetFailures() []*v12.Failure {
 	if x != nil {
 		return x.Failures
 	}
@@ -758,7 +813,7 @@ func (x *JobRecord) GetCompletedCheckpoints() uint64 {
 	return 0
 }
 
-func (x *JobRecord) GetRestore() *v12.RestorePoint {
+func (x *JobRecord) GetRestore() *v11.RestorePoint {
 	if x != nil {
 		return x.Restore
 	}
@@ -821,9 +876,16 @@ func (x *JobRecord) GetUnfencedWorkers() []*AttemptWorkers {
 	return nil
 }
 
-func (x *JobRecord) GetLost() []*v11.LostOutput {
+func (x *JobRecord) GetLost() []*v12.LostOutput {
 	if x != nil {
 		return x.Lost
+	}
+	return nil
+}
+
+func (x *JobRecord) GetReplaced() *Replacements {
+	if x != nil {
+		return x.Replaced
 	}
 	return nil
 }
@@ -838,7 +900,7 @@ type InitCluster struct {
 
 func (x *InitCluster) Reset() {
 	*x = InitCluster{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +912,7 @@ func (x *InitCluster) String() string {
 func (*InitCluster) ProtoMessage() {}
 
 func (x *InitCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +925,7 @@ func (x *InitCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitCluster.ProtoReflect.Descriptor instead.
 func (*InitCluster) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *InitCluster) GetClusterId() string {
@@ -883,7 +945,7 @@ type CreateJob struct {
 
 func (x *CreateJob) Reset() {
 	*x = CreateJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +957,7 @@ func (x *CreateJob) String() string {
 func (*CreateJob) ProtoMessage() {}
 
 func (x *CreateJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +970,7 @@ func (x *CreateJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJob.ProtoReflect.Descriptor instead.
 func (*CreateJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateJob) GetJob() *JobRecord {
@@ -934,7 +996,7 @@ type NewAttempt struct {
 
 func (x *NewAttempt) Reset() {
 	*x = NewAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1008,7 @@ func (x *NewAttempt) String() string {
 func (*NewAttempt) ProtoMessage() {}
 
 func (x *NewAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1021,7 @@ func (x *NewAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewAttempt.ProtoReflect.Descriptor instead.
 func (*NewAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{9}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NewAttempt) GetJobId() string {
@@ -1016,7 +1078,7 @@ type StartAttempt struct {
 
 func (x *StartAttempt) Reset() {
 	*x = StartAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1090,7 @@ func (x *StartAttempt) String() string {
 func (*StartAttempt) ProtoMessage() {}
 
 func (x *StartAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1103,7 @@ func (x *StartAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartAttempt.ProtoReflect.Descriptor instead.
 func (*StartAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{10}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartAttempt) GetJobId() string {
@@ -1070,7 +1132,7 @@ type FailAttempt struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	JobId   string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	Attempt uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Failure *v11.Failure           `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
+	Failure *v12.Failure           `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
 	// Whether this one counts against the restart budget.
 	Counted bool `protobuf:"varint,4,opt,name=counted,proto3" json:"counted,omitempty"`
 	// A TaskManager went away; nothing is wrong with the job.
@@ -1081,7 +1143,7 @@ type FailAttempt struct {
 
 func (x *FailAttempt) Reset() {
 	*x = FailAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1155,7 @@ func (x *FailAttempt) String() string {
 func (*FailAttempt) ProtoMessage() {}
 
 func (x *FailAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1168,7 @@ func (x *FailAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailAttempt.ProtoReflect.Descriptor instead.
 func (*FailAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{11}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FailAttempt) GetJobId() string {
@@ -1123,7 +1185,7 @@ func (x *FailAttempt) GetAttempt() uint64 {
 	return 0
 }
 
-func (x *FailAttempt) GetFailure() *v11.Failure {
+func (x *FailAttempt) GetFailure() *v12.Failure {
 	if x != nil {
 		return x.Failure
 	}
@@ -1150,14 +1212,14 @@ type CompleteCheckpoint struct {
 	JobId      string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	Checkpoint *CompletedCheckpoint   `protobuf:"bytes,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// Where the job goes when this checkpoint ends it; unspecified otherwise.
-	Target        v11.JobState `protobuf:"varint,3,opt,name=target,proto3,enum=weir.job.v1.JobState" json:"target,omitempty"`
+	Target        v12.JobState `protobuf:"varint,3,opt,name=target,proto3,enum=weir.job.v1.JobState" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CompleteCheckpoint) Reset() {
 	*x = CompleteCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1231,7 @@ func (x *CompleteCheckpoint) String() string {
 func (*CompleteCheckpoint) ProtoMessage() {}
 
 func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1244,7 @@ func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteCheckpoint.ProtoReflect.Descriptor instead.
 func (*CompleteCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{12}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CompleteCheckpoint) GetJobId() string {
@@ -1199,11 +1261,11 @@ func (x *CompleteCheckpoint) GetCheckpoint() *CompletedCheckpoint {
 	return nil
 }
 
-func (x *CompleteCheckpoint) GetTarget() v11.JobState {
+func (x *CompleteCheckpoint) GetTarget() v12.JobState {
 	if x != nil {
 		return x.Target
 	}
-	return v11.JobState(0)
+	return v12.JobState(0)
 }
 
 // SettleCheckpoint tells that every sink has acknowledged the commit of everything up to the checkpoint.
@@ -1217,7 +1279,7 @@ type SettleCheckpoint struct {
 
 func (x *SettleCheckpoint) Reset() {
 	*x = SettleCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1291,7 @@ func (x *SettleCheckpoint) String() string {
 func (*SettleCheckpoint) ProtoMessage() {}
 
 func (x *SettleCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1304,7 @@ func (x *SettleCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleCheckpoint.ProtoReflect.Descriptor instead.
 func (*SettleCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{13}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SettleCheckpoint) GetJobId() string {
@@ -1270,7 +1332,7 @@ type ReserveCheckpointIDs struct {
 
 func (x *ReserveCheckpointIDs) Reset() {
 	*x = ReserveCheckpointIDs{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1344,7 @@ func (x *ReserveCheckpointIDs) String() string {
 func (*ReserveCheckpointIDs) ProtoMessage() {}
 
 func (x *ReserveCheckpointIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1357,7 @@ func (x *ReserveCheckpointIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveCheckpointIDs.ProtoReflect.Descriptor instead.
 func (*ReserveCheckpointIDs) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{14}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReserveCheckpointIDs) GetJobId() string {
@@ -1317,15 +1379,15 @@ type EndJob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Target        v11.JobState           `protobuf:"varint,3,opt,name=target,proto3,enum=weir.job.v1.JobState" json:"target,omitempty"`
-	Failure       *v11.Failure           `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
+	Target        v12.JobState           `protobuf:"varint,3,opt,name=target,proto3,enum=weir.job.v1.JobState" json:"target,omitempty"`
+	Failure       *v12.Failure           `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EndJob) Reset() {
 	*x = EndJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1399,7 @@ func (x *EndJob) String() string {
 func (*EndJob) ProtoMessage() {}
 
 func (x *EndJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1412,7 @@ func (x *EndJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndJob.ProtoReflect.Descriptor instead.
 func (*EndJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{15}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EndJob) GetJobId() string {
@@ -1367,14 +1429,14 @@ func (x *EndJob) GetRequestId() string {
 	return ""
 }
 
-func (x *EndJob) GetTarget() v11.JobState {
+func (x *EndJob) GetTarget() v12.JobState {
 	if x != nil {
 		return x.Target
 	}
-	return v11.JobState(0)
+	return v12.JobState(0)
 }
 
-func (x *EndJob) GetFailure() *v11.Failure {
+func (x *EndJob) GetFailure() *v12.Failure {
 	if x != nil {
 		return x.Failure
 	}
@@ -1385,7 +1447,7 @@ func (x *EndJob) GetFailure() *v11.Failure {
 type RecordResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	State         v11.JobState           `protobuf:"varint,2,opt,name=state,proto3,enum=weir.job.v1.JobState" json:"state,omitempty"`
+	State         v12.JobState           `protobuf:"varint,2,opt,name=state,proto3,enum=weir.job.v1.JobState" json:"state,omitempty"`
 	AtMs          int64                  `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
 	Unsettled     string                 `protobuf:"bytes,4,opt,name=unsettled,proto3" json:"unsettled,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1394,7 +1456,7 @@ type RecordResult struct {
 
 func (x *RecordResult) Reset() {
 	*x = RecordResult{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1468,7 @@ func (x *RecordResult) String() string {
 func (*RecordResult) ProtoMessage() {}
 
 func (x *RecordResult) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1481,7 @@ func (x *RecordResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResult.ProtoReflect.Descriptor instead.
 func (*RecordResult) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{16}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RecordResult) GetJobId() string {
@@ -1429,11 +1491,11 @@ func (x *RecordResult) GetJobId() string {
 	return ""
 }
 
-func (x *RecordResult) GetState() v11.JobState {
+func (x *RecordResult) GetState() v12.JobState {
 	if x != nil {
 		return x.State
 	}
-	return v11.JobState(0)
+	return v12.JobState(0)
 }
 
 func (x *RecordResult) GetAtMs() int64 {
@@ -1461,7 +1523,7 @@ type DropGarbage struct {
 
 func (x *DropGarbage) Reset() {
 	*x = DropGarbage{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1535,7 @@ func (x *DropGarbage) String() string {
 func (*DropGarbage) ProtoMessage() {}
 
 func (x *DropGarbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1548,7 @@ func (x *DropGarbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropGarbage.ProtoReflect.Descriptor instead.
 func (*DropGarbage) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{17}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DropGarbage) GetJobId() string {
@@ -1514,7 +1576,7 @@ type FencedAttempts struct {
 
 func (x *FencedAttempts) Reset() {
 	*x = FencedAttempts{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1588,7 @@ func (x *FencedAttempts) String() string {
 func (*FencedAttempts) ProtoMessage() {}
 
 func (x *FencedAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1601,7 @@ func (x *FencedAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FencedAttempts.ProtoReflect.Descriptor instead.
 func (*FencedAttempts) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{18}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FencedAttempts) GetJobId() string {
@@ -1568,7 +1630,7 @@ type RequestStop struct {
 
 func (x *RequestStop) Reset() {
 	*x = RequestStop{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1642,7 @@ func (x *RequestStop) String() string {
 func (*RequestStop) ProtoMessage() {}
 
 func (x *RequestStop) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1655,7 @@ func (x *RequestStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestStop.ProtoReflect.Descriptor instead.
 func (*RequestStop) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{19}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RequestStop) GetJobId() string {
@@ -1628,7 +1690,7 @@ type ClearStop struct {
 
 func (x *ClearStop) Reset() {
 	*x = ClearStop{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1702,7 @@ func (x *ClearStop) String() string {
 func (*ClearStop) ProtoMessage() {}
 
 func (x *ClearStop) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1715,7 @@ func (x *ClearStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearStop.ProtoReflect.Descriptor instead.
 func (*ClearStop) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{20}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ClearStop) GetJobId() string {
@@ -1682,7 +1744,7 @@ type PinCheckpoint struct {
 
 func (x *PinCheckpoint) Reset() {
 	*x = PinCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1756,7 @@ func (x *PinCheckpoint) String() string {
 func (*PinCheckpoint) ProtoMessage() {}
 
 func (x *PinCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1769,7 @@ func (x *PinCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinCheckpoint.ProtoReflect.Descriptor instead.
 func (*PinCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{21}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PinCheckpoint) GetJobId() string {
@@ -1742,7 +1804,7 @@ type RecordSavepoint struct {
 
 func (x *RecordSavepoint) Reset() {
 	*x = RecordSavepoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1816,7 @@ func (x *RecordSavepoint) String() string {
 func (*RecordSavepoint) ProtoMessage() {}
 
 func (x *RecordSavepoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1829,7 @@ func (x *RecordSavepoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordSavepoint.ProtoReflect.Descriptor instead.
 func (*RecordSavepoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{22}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RecordSavepoint) GetJobId() string {
@@ -1796,7 +1858,7 @@ type MemberLevel struct {
 
 func (x *MemberLevel) Reset() {
 	*x = MemberLevel{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +1870,7 @@ func (x *MemberLevel) String() string {
 func (*MemberLevel) ProtoMessage() {}
 
 func (x *MemberLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +1883,7 @@ func (x *MemberLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberLevel.ProtoReflect.Descriptor instead.
 func (*MemberLevel) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{23}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MemberLevel) GetId() string {
@@ -1855,7 +1917,7 @@ type ForgetJob struct {
 
 func (x *ForgetJob) Reset() {
 	*x = ForgetJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +1929,7 @@ func (x *ForgetJob) String() string {
 func (*ForgetJob) ProtoMessage() {}
 
 func (x *ForgetJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +1942,7 @@ func (x *ForgetJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetJob.ProtoReflect.Descriptor instead.
 func (*ForgetJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{24}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ForgetJob) GetJobId() string {
@@ -1894,14 +1956,14 @@ func (x *ForgetJob) GetJobId() string {
 type RecordLoss struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	Lost          []*v11.LostOutput      `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`
+	Lost          []*v12.LostOutput      `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RecordLoss) Reset() {
 	*x = RecordLoss{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +1975,7 @@ func (x *RecordLoss) String() string {
 func (*RecordLoss) ProtoMessage() {}
 
 func (x *RecordLoss) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +1988,7 @@ func (x *RecordLoss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordLoss.ProtoReflect.Descriptor instead.
 func (*RecordLoss) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{25}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RecordLoss) GetJobId() string {
@@ -1936,7 +1998,7 @@ func (x *RecordLoss) GetJobId() string {
 	return ""
 }
 
-func (x *RecordLoss) GetLost() []*v11.LostOutput {
+func (x *RecordLoss) GetLost() []*v12.LostOutput {
 	if x != nil {
 		return x.Lost
 	}
@@ -1959,7 +2021,7 @@ type SettleResult struct {
 
 func (x *SettleResult) Reset() {
 	*x = SettleResult{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2033,7 @@ func (x *SettleResult) String() string {
 func (*SettleResult) ProtoMessage() {}
 
 func (x *SettleResult) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2046,7 @@ func (x *SettleResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResult.ProtoReflect.Descriptor instead.
 func (*SettleResult) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{26}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SettleResult) GetJobId() string {
@@ -2015,6 +2077,78 @@ func (x *SettleResult) GetUnsettled() string {
 	return ""
 }
 
+// ReplaceTransactions makes transactions of a restoring attempt take the place of lost ones of its restore point. They are committed only
+// afterwards, so that whoever restores next commits the same ones.
+type ReplaceTransactions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// Must be the current attempt, and not started.
+	Attempt uint64 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Of the attempt's restore point.
+	Checkpoint    uint64             `protobuf:"varint,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Replacements  []*v11.Replacement `protobuf:"bytes,4,rep,name=replacements,proto3" json:"replacements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceTransactions) Reset() {
+	*x = ReplaceTransactions{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceTransactions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceTransactions) ProtoMessage() {}
+
+func (x *ReplaceTransactions) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceTransactions.ProtoReflect.Descriptor instead.
+func (*ReplaceTransactions) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ReplaceTransactions) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *ReplaceTransactions) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *ReplaceTransactions) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *ReplaceTransactions) GetReplacements() []*v11.Replacement {
+	if x != nil {
+		return x.Replacements
+	}
+	return nil
+}
+
 // Command is one entry of the log.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2040,6 +2174,7 @@ type Command struct {
 	//	*Command_ForgetJob
 	//	*Command_RecordLoss
 	//	*Command_SettleResult
+	//	*Command_ReplaceTransactions
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2047,7 +2182,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[27]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2194,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[27]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2207,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{27}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2262,6 +2397,15 @@ func (x *Command) GetSettleResult() *SettleResult {
 	return nil
 }
 
+func (x *Command) GetReplaceTransactions() *ReplaceTransactions {
+	if x != nil {
+		if x, ok := x.Command.(*Command_ReplaceTransactions); ok {
+			return x.ReplaceTransactions
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -2346,6 +2490,10 @@ type Command_SettleResult struct {
 	SettleResult *SettleResult `protobuf:"bytes,21,opt,name=settle_result,json=settleResult,proto3,oneof"`
 }
 
+type Command_ReplaceTransactions struct {
+	ReplaceTransactions *ReplaceTransactions `protobuf:"bytes,19,opt,name=replace_transactions,json=replaceTransactions,proto3,oneof"`
+}
+
 func (*Command_InitCluster) isCommand_Command() {}
 
 func (*Command_CreateJob) isCommand_Command() {}
@@ -2386,6 +2534,8 @@ func (*Command_RecordLoss) isCommand_Command() {}
 
 func (*Command_SettleResult) isCommand_Command() {}
 
+func (*Command_ReplaceTransactions) isCommand_Command() {}
+
 // Snapshot is the whole state machine. In a snapshot file it comes without jobs, followed by job_count JobRecords; every message is
 // preceded by its size as a varint.
 type Snapshot struct {
@@ -2401,7 +2551,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2563,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2576,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{28}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Snapshot) GetFormatVersion() uint32 {
@@ -2511,7 +2661,12 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\fRestartEntry\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x18\n" +
 	"\acounted\x18\x02 \x01(\bR\acounted\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\bR\x04host\"\xfc\v\n" +
+	"\x04host\x18\x03 \x01(\bR\x04host\"o\n" +
+	"\fReplacements\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x01 \x01(\x04R\n" +
+	"checkpoint\x12?\n" +
+	"\freplacements\x18\x02 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xb4\f\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -2554,7 +2709,8 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\x0frestart_history\x18! \x03(\v2\x1a.weir.raft.v1.RestartEntryR\x0erestartHistory\x12$\n" +
 	"\x0eend_request_id\x18\" \x01(\tR\fendRequestId\x12G\n" +
 	"\x10unfenced_workers\x18# \x03(\v2\x1c.weir.raft.v1.AttemptWorkersR\x0funfencedWorkers\x12+\n" +
-	"\x04lost\x18% \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\",\n" +
+	"\x04lost\x18% \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\x126\n" +
+	"\breplaced\x18$ \x01(\v2\x1a.weir.raft.v1.ReplacementsR\breplaced\",\n" +
 	"\vInitCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\"6\n" +
@@ -2646,8 +2802,14 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"checkpoint\x18\x02 \x01(\x04R\n" +
 	"checkpoint\x12\x1a\n" +
 	"\battempts\x18\x03 \x03(\x04R\battempts\x12\x1c\n" +
-	"\tunsettled\x18\x04 \x01(\tR\tunsettled\"\xd1\n" +
+	"\tunsettled\x18\x04 \x01(\tR\tunsettled\"\xa7\x01\n" +
+	"\x13ReplaceTransactions\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x1e\n" +
 	"\n" +
+	"checkpoint\x18\x03 \x01(\x04R\n" +
+	"checkpoint\x12?\n" +
+	"\freplacements\x18\x04 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xa9\v\n" +
 	"\aCommand\x12>\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x19.weir.raft.v1.InitClusterH\x00R\vinitCluster\x128\n" +
 	"\n" +
@@ -2674,7 +2836,8 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"forget_job\x18\x12 \x01(\v2\x17.weir.raft.v1.ForgetJobH\x00R\tforgetJob\x12;\n" +
 	"\vrecord_loss\x18\x14 \x01(\v2\x18.weir.raft.v1.RecordLossH\x00R\n" +
 	"recordLoss\x12A\n" +
-	"\rsettle_result\x18\x15 \x01(\v2\x1a.weir.raft.v1.SettleResultH\x00R\fsettleResultB\t\n" +
+	"\rsettle_result\x18\x15 \x01(\v2\x1a.weir.raft.v1.SettleResultH\x00R\fsettleResult\x12V\n" +
+	"\x14replace_transactions\x18\x13 \x01(\v2!.weir.raft.v1.ReplaceTransactionsH\x00R\x13replaceTransactionsB\t\n" +
 	"\acommand\"\xcf\x01\n" +
 	"\bSnapshot\x12%\n" +
 	"\x0eformat_version\x18\x01 \x01(\rR\rformatVersion\x12\x1d\n" +
@@ -2696,7 +2859,7 @@ func file_weir_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_weir_raft_v1_raft_proto_rawDescData
 }
 
-var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*Placement)(nil),            // 0: weir.raft.v1.Placement
 	(*AttemptWorkers)(nil),       // 1: weir.raft.v1.AttemptWorkers
@@ -2704,91 +2867,98 @@ var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*CompletedCheckpoint)(nil),  // 3: weir.raft.v1.CompletedCheckpoint
 	(*Savepoint)(nil),            // 4: weir.raft.v1.Savepoint
 	(*RestartEntry)(nil),         // 5: weir.raft.v1.RestartEntry
-	(*JobRecord)(nil),            // 6: weir.raft.v1.JobRecord
-	(*InitCluster)(nil),          // 7: weir.raft.v1.InitCluster
-	(*CreateJob)(nil),            // 8: weir.raft.v1.CreateJob
-	(*NewAttempt)(nil),           // 9: weir.raft.v1.NewAttempt
-	(*StartAttempt)(nil),         // 10: weir.raft.v1.StartAttempt
-	(*FailAttempt)(nil),          // 11: weir.raft.v1.FailAttempt
-	(*CompleteCheckpoint)(nil),   // 12: weir.raft.v1.CompleteCheckpoint
-	(*SettleCheckpoint)(nil),     // 13: weir.raft.v1.SettleCheckpoint
-	(*ReserveCheckpointIDs)(nil), // 14: weir.raft.v1.ReserveCheckpointIDs
-	(*EndJob)(nil),               // 15: weir.raft.v1.EndJob
-	(*RecordResult)(nil),         // 16: weir.raft.v1.RecordResult
-	(*DropGarbage)(nil),          // 17: weir.raft.v1.DropGarbage
-	(*FencedAttempts)(nil),       // 18: weir.raft.v1.FencedAttempts
-	(*RequestStop)(nil),          // 19: weir.raft.v1.RequestStop
-	(*ClearStop)(nil),            // 20: weir.raft.v1.ClearStop
-	(*PinCheckpoint)(nil),        // 21: weir.raft.v1.PinCheckpoint
-	(*RecordSavepoint)(nil),      // 22: weir.raft.v1.RecordSavepoint
-	(*MemberLevel)(nil),          // 23: weir.raft.v1.MemberLevel
-	(*ForgetJob)(nil),            // 24: weir.raft.v1.ForgetJob
-	(*RecordLoss)(nil),           // 25: weir.raft.v1.RecordLoss
-	(*SettleResult)(nil),         // 26: weir.raft.v1.SettleResult
-	(*Command)(nil),              // 27: weir.raft.v1.Command
-	(*Snapshot)(nil),             // 28: weir.raft.v1.Snapshot
-	(*v1.Segment)(nil),           // 29: weir.snapshot.v1.Segment
-	(*v11.Graph)(nil),            // 30: weir.job.v1.Graph
-	(*v12.RestorePoint)(nil),     // 31: weir.worker.v1.RestorePoint
-	(v11.JobState)(0),            // 32: weir.job.v1.JobState
-	(*v12.FencedAttempt)(nil),    // 33: weir.worker.v1.FencedAttempt
-	(*v11.Failure)(nil),          // 34: weir.job.v1.Failure
-	(*v11.LostOutput)(nil),       // 35: weir.job.v1.LostOutput
+	(*Replacements)(nil),         // 6: weir.raft.v1.Replacements
+	(*JobRecord)(nil),            // 7: weir.raft.v1.JobRecord
+	(*InitCluster)(nil),          // 8: weir.raft.v1.InitCluster
+	(*CreateJob)(nil),            // 9: weir.raft.v1.CreateJob
+	(*NewAttempt)(nil),           // 10: weir.raft.v1.NewAttempt
+	(*StartAttempt)(nil),         // 11: weir.raft.v1.StartAttempt
+	(*FailAttempt)(nil),          // 12: weir.raft.v1.FailAttempt
+	(*CompleteCheckpoint)(nil),   // 13: weir.raft.v1.CompleteCheckpoint
+	(*SettleCheckpoint)(nil),     // 14: weir.raft.v1.SettleCheckpoint
+	(*ReserveCheckpointIDs)(nil), // 15: weir.raft.v1.ReserveCheckpointIDs
+	(*EndJob)(nil),               // 16: weir.raft.v1.EndJob
+	(*RecordResult)(nil),         // 17: weir.raft.v1.RecordResult
+	(*DropGarbage)(nil),          // 18: weir.raft.v1.DropGarbage
+	(*FencedAttempts)(nil),       // 19: weir.raft.v1.FencedAttempts
+	(*RequestStop)(nil),          // 20: weir.raft.v1.RequestStop
+	(*ClearStop)(nil),            // 21: weir.raft.v1.ClearStop
+	(*PinCheckpoint)(nil),        // 22: weir.raft.v1.PinCheckpoint
+	(*RecordSavepoint)(nil),      // 23: weir.raft.v1.RecordSavepoint
+	(*MemberLevel)(nil),          // 24: weir.raft.v1.MemberLevel
+	(*ForgetJob)(nil),            // 25: weir.raft.v1.ForgetJob
+	(*RecordLoss)(nil),           // 26: weir.raft.v1.RecordLoss
+	(*SettleResult)(nil),         // 27: weir.raft.v1.SettleResult
+	(*ReplaceTransactions)(nil),  // 28: weir.raft.v1.ReplaceTransactions
+	(*Command)(nil),              // 29: weir.raft.v1.Command
+	(*Snapshot)(nil),             // 30: weir.raft.v1.Snapshot
+	(*v1.Segment)(nil),           // 31: weir.snapshot.v1.Segment
+	(*v11.Replacement)(nil),      // 32: weir.worker.v1.Replacement
+	(*v12.Graph)(nil),            // 33: weir.job.v1.Graph
+	(*v11.RestorePoint)(nil),     // 34: weir.worker.v1.RestorePoint
+	(v12.JobState)(0),            // 35: weir.job.v1.JobState
+	(*v11.FencedAttempt)(nil),    // 36: weir.worker.v1.FencedAttempt
+	(*v12.Failure)(nil),          // 37: weir.job.v1.Failure
+	(*v12.LostOutput)(nil),       // 38: weir.job.v1.LostOutput
 }
 var file_weir_raft_v1_raft_proto_depIdxs = []int32{
 	2,  // 0: weir.raft.v1.AttemptWorkers.workers:type_name -> weir.raft.v1.WorkerHost
-	29, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
-	30, // 2: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
-	31, // 3: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
-	32, // 4: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
-	32, // 5: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
-	0,  // 6: weir.raft.v1.JobRecord.placements:type_name -> weir.raft.v1.Placement
-	3,  // 7: weir.raft.v1.JobRecord.checkpoints:type_name -> weir.raft.v1.CompletedCheckpoint
-	3,  // 8: weir.raft.v1.JobRecord.garbage:type_name -> weir.raft.v1.CompletedCheckpoint
-	33, // 9: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
-	34, // 10: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
-	4,  // 11: weir.raft.v1.JobRecord.savepoints:type_name -> weir.raft.v1.Savepoint
-	31, // 12: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
-	5,  // 13: weir.raft.v1.JobRecord.restart_history:type_name -> weir.raft.v1.RestartEntry
-	1,  // 14: weir.raft.v1.JobRecord.unfenced_workers:type_name -> weir.raft.v1.AttemptWorkers
-	35, // 15: weir.raft.v1.JobRecord.lost:type_name -> weir.job.v1.LostOutput
-	6,  // 16: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
-	0,  // 17: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
-	34, // 18: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
-	3,  // 19: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
-	32, // 20: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
-	32, // 21: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
-	34, // 22: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
-	32, // 23: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
-	4,  // 24: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
-	35, // 25: weir.raft.v1.RecordLoss.lost:type_name -> weir.job.v1.LostOutput
-	7,  // 26: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
-	8,  // 27: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
-	9,  // 28: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
-	10, // 29: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
-	11, // 30: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
-	12, // 31: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
-	13, // 32: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
-	14, // 33: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
-	15, // 34: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
-	16, // 35: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
-	17, // 36: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
-	18, // 37: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
-	19, // 38: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
-	20, // 39: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
-	21, // 40: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
-	22, // 41: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
-	23, // 42: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
-	24, // 43: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
-	25, // 44: weir.raft.v1.Command.record_loss:type_name -> weir.raft.v1.RecordLoss
-	26, // 45: weir.raft.v1.Command.settle_result:type_name -> weir.raft.v1.SettleResult
-	6,  // 46: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
-	23, // 47: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	31, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
+	32, // 2: weir.raft.v1.Replacements.replacements:type_name -> weir.worker.v1.Replacement
+	33, // 3: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
+	34, // 4: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
+	35, // 5: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
+	35, // 6: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
+	0,  // 7: weir.raft.v1.JobRecord.placements:type_name -> weir.raft.v1.Placement
+	3,  // 8: weir.raft.v1.JobRecord.checkpoints:type_name -> weir.raft.v1.CompletedCheckpoint
+	3,  // 9: weir.raft.v1.JobRecord.garbage:type_name -> weir.raft.v1.CompletedCheckpoint
+	36, // 10: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
+	37, // 11: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
+	4,  // 12: weir.raft.v1.JobRecord.savepoints:type_name -> weir.raft.v1.Savepoint
+	34, // 13: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
+	5,  // 14: weir.raft.v1.JobRecord.restart_history:type_name -> weir.raft.v1.RestartEntry
+	1,  // 15: weir.raft.v1.JobRecord.unfenced_workers:type_name -> weir.raft.v1.AttemptWorkers
+	38, // 16: weir.raft.v1.JobRecord.lost:type_name -> weir.job.v1.LostOutput
+	6,  // 17: weir.raft.v1.JobRecord.replaced:type_name -> weir.raft.v1.Replacements
+	7,  // 18: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
+	0,  // 19: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
+	37, // 20: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
+	3,  // 21: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
+	35, // 22: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
+	35, // 23: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
+	37, // 24: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
+	35, // 25: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
+	4,  // 26: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
+	38, // 27: weir.raft.v1.RecordLoss.lost:type_name -> weir.job.v1.LostOutput
+	32, // 28: weir.raft.v1.ReplaceTransactions.replacements:type_name -> weir.worker.v1.Replacement
+	8,  // 29: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
+	9,  // 30: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
+	10, // 31: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
+	11, // 32: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
+	12, // 33: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
+	13, // 34: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
+	14, // 35: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
+	15, // 36: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
+	16, // 37: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
+	17, // 38: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
+	18, // 39: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
+	19, // 40: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
+	20, // 41: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
+	21, // 42: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
+	22, // 43: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
+	23, // 44: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
+	24, // 45: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
+	25, // 46: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
+	26, // 47: weir.raft.v1.Command.record_loss:type_name -> weir.raft.v1.RecordLoss
+	27, // 48: weir.raft.v1.Command.settle_result:type_name -> weir.raft.v1.SettleResult
+	28, // 49: weir.raft.v1.Command.replace_transactions:type_name -> weir.raft.v1.ReplaceTransactions
+	7,  // 50: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
+	24, // 51: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_weir_raft_v1_raft_proto_init() }
@@ -2796,7 +2966,7 @@ func file_weir_raft_v1_raft_proto_init() {
 	if File_weir_raft_v1_raft_proto != nil {
 		return
 	}
-	file_weir_raft_v1_raft_proto_msgTypes[27].OneofWrappers = []any{
+	file_weir_raft_v1_raft_proto_msgTypes[29].OneofWrappers = []any{
 		(*Command_InitCluster)(nil),
 		(*Command_CreateJob)(nil),
 		(*Command_NewAttempt)(nil),
@@ -2817,6 +2987,7 @@ func file_weir_raft_v1_raft_proto_init() {
 		(*Command_ForgetJob)(nil),
 		(*Command_RecordLoss)(nil),
 		(*Command_SettleResult)(nil),
+		(*Command_ReplaceTransactions)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2824,7 +2995,7 @@ func file_weir_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_raft_v1_raft_proto_rawDesc), len(file_weir_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -484,8 +484,10 @@ type Committable struct {
 	// Checkpoint at whose barrier the transaction was prepared.
 	Checkpoint uint64 `protobuf:"varint,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// Version of the sink's committable encoding.
-	Version       uint32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	Payload       []byte `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`
+	Version uint32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Payload []byte `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`
+	// What the transaction wrote, in files of the sink's encoding, oldest first; empty when it is not kept.
+	Records       []*Segment `protobuf:"bytes,4,rep,name=records,proto3" json:"records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -537,6 +539,13 @@ func (x *Committable) GetVersion() uint32 {
 func (x *Committable) GetPayload() []byte {
 	if x != nil {
 		return x.Payload
+	}
+	return nil
+}
+
+func (x *Committable) GetRecords() []*Segment {
+	if x != nil {
+		return x.Records
 	}
 	return nil
 }
@@ -926,7 +935,9 @@ type FileReference struct {
 	// Checkpoint that first wrote the file.
 	Checkpoint uint64 `protobuf:"varint,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// CRC32C of the whole file.
-	Crc32C        uint32 `protobuf:"varint,4,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
+	Crc32C uint32 `protobuf:"varint,4,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
+	// Only a committable needs the file, so that a savepoint does without.
+	Records       bool `protobuf:"varint,5,opt,name=records,proto3" json:"records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -989,6 +1000,13 @@ func (x *FileReference) GetCrc32C() uint32 {
 	return 0
 }
 
+func (x *FileReference) GetRecords() bool {
+	if x != nil {
+		return x.Records
+	}
+	return false
+}
+
 var File_weir_snapshot_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_weir_snapshot_v1_snapshot_proto_rawDesc = "" +
@@ -1031,13 +1049,14 @@ const file_weir_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\rOperatorState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12>\n" +
-	"\aentries\x18\x03 \x03(\v2$.weir.snapshot.v1.OperatorStateEntryR\aentries\"a\n" +
+	"\aentries\x18\x03 \x03(\v2$.weir.snapshot.v1.OperatorStateEntryR\aentries\"\x96\x01\n" +
 	"\vCommittable\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\x04R\n" +
 	"checkpoint\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x18\n" +
-	"\apayload\x18\x03 \x01(\fR\apayload\"\xaf\x02\n" +
+	"\apayload\x18\x03 \x01(\fR\apayload\x123\n" +
+	"\arecords\x18\x04 \x03(\v2\x19.weir.snapshot.v1.SegmentR\arecords\"\xaf\x02\n" +
 	"\x10OperatorSnapshot\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x125\n" +
 	"\x05keyed\x18\x02 \x01(\v2\x1f.weir.snapshot.v1.KeyedSnapshotR\x05keyed\x12H\n" +
@@ -1075,14 +1094,15 @@ const file_weir_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\aspilled\x18\x04 \x01(\v2\x19.weir.snapshot.v1.SegmentR\aspilled\x125\n" +
 	"\x05files\x18\x05 \x03(\v2\x1f.weir.snapshot.v1.FileReferenceR\x05files\x12\"\n" +
 	"\fcommittables\x18\x06 \x01(\rR\fcommittables\x12\x14\n" +
-	"\x05ended\x18\a \x01(\bR\x05ended\"o\n" +
+	"\x05ended\x18\a \x01(\bR\x05ended\"\x89\x01\n" +
 	"\rFileReference\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
 	"checkpoint\x12\x16\n" +
-	"\x06crc32c\x18\x04 \x01(\rR\x06crc32cB8Z6github.com/weir-stream/weir/gen/snapshot/v1;snapshotv1b\x06proto3"
+	"\x06crc32c\x18\x04 \x01(\rR\x06crc32c\x12\x18\n" +
+	"\arecords\x18\x05 \x01(\bR\arecordsB8Z6github.com/weir-stream/weir/gen/snapshot/v1;snapshotv1b\x06proto3"
 
 var (
 	file_weir_snapshot_v1_snapshot_proto_rawDescOnce sync.Once
@@ -1117,18 +1137,19 @@ var file_weir_snapshot_v1_snapshot_proto_depIdxs = []int32{
 	1,  // 2: weir.snapshot.v1.KeyedSnapshot.segments:type_name -> weir.snapshot.v1.Segment
 	2,  // 3: weir.snapshot.v1.KeyedSnapshot.schemas:type_name -> weir.snapshot.v1.StateSchema
 	4,  // 4: weir.snapshot.v1.OperatorState.entries:type_name -> weir.snapshot.v1.OperatorStateEntry
-	3,  // 5: weir.snapshot.v1.OperatorSnapshot.keyed:type_name -> weir.snapshot.v1.KeyedSnapshot
-	5,  // 6: weir.snapshot.v1.OperatorSnapshot.operator_states:type_name -> weir.snapshot.v1.OperatorState
-	6,  // 7: weir.snapshot.v1.OperatorSnapshot.committables:type_name -> weir.snapshot.v1.Committable
-	7,  // 8: weir.snapshot.v1.TaskSnapshot.operators:type_name -> weir.snapshot.v1.OperatorSnapshot
-	10, // 9: weir.snapshot.v1.CheckpointMetadata.tasks:type_name -> weir.snapshot.v1.TaskHandle
-	1,  // 10: weir.snapshot.v1.TaskHandle.spilled:type_name -> weir.snapshot.v1.Segment
-	11, // 11: weir.snapshot.v1.TaskHandle.files:type_name -> weir.snapshot.v1.FileReference
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	1,  // 5: weir.snapshot.v1.Committable.records:type_name -> weir.snapshot.v1.Segment
+	3,  // 6: weir.snapshot.v1.OperatorSnapshot.keyed:type_name -> weir.snapshot.v1.KeyedSnapshot
+	5,  // 7: weir.snapshot.v1.OperatorSnapshot.operator_states:type_name -> weir.snapshot.v1.OperatorState
+	6,  // 8: weir.snapshot.v1.OperatorSnapshot.committables:type_name -> weir.snapshot.v1.Committable
+	7,  // 9: weir.snapshot.v1.TaskSnapshot.operators:type_name -> weir.snapshot.v1.OperatorSnapshot
+	10, // 10: weir.snapshot.v1.CheckpointMetadata.tasks:type_name -> weir.snapshot.v1.TaskHandle
+	1,  // 11: weir.snapshot.v1.TaskHandle.spilled:type_name -> weir.snapshot.v1.Segment
+	11, // 12: weir.snapshot.v1.TaskHandle.files:type_name -> weir.snapshot.v1.FileReference
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_weir_snapshot_v1_snapshot_proto_init() }

@@ -435,6 +435,124 @@ func (x *SinkExtent) GetSlots() uint32 {
 	return 0
 }
 
+// ReplacedTransactions are transactions that one subtask of a sink prepared.
+type ReplacedTransactions struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Subtask uint32                 `protobuf:"varint,1,opt,name=subtask,proto3" json:"subtask,omitempty"`
+	// Checkpoints at whose barriers they were prepared, ascending.
+	Checkpoints   []uint64 `protobuf:"varint,2,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplacedTransactions) Reset() {
+	*x = ReplacedTransactions{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplacedTransactions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplacedTransactions) ProtoMessage() {}
+
+func (x *ReplacedTransactions) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplacedTransactions.ProtoReflect.Descriptor instead.
+func (*ReplacedTransactions) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ReplacedTransactions) GetSubtask() uint32 {
+	if x != nil {
+		return x.Subtask
+	}
+	return 0
+}
+
+func (x *ReplacedTransactions) GetCheckpoints() []uint64 {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return nil
+}
+
+// Replacement is a prepared transaction that takes the place of transactions of a restore point: what they wrote was lost and is written
+// again in it. They are never committed any more.
+type Replacement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Uid of the sink.
+	Uid      string                  `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Replaced []*ReplacedTransactions `protobuf:"bytes,2,rep,name=replaced,proto3" json:"replaced,omitempty"`
+	// Without records: they are those of the transactions replaced.
+	Committable   *v1.Committable `protobuf:"bytes,3,opt,name=committable,proto3" json:"committable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replacement) Reset() {
+	*x = Replacement{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replacement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replacement) ProtoMessage() {}
+
+func (x *Replacement) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replacement.ProtoReflect.Descriptor instead.
+func (*Replacement) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Replacement) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *Replacement) GetReplaced() []*ReplacedTransactions {
+	if x != nil {
+		return x.Replaced
+	}
+	return nil
+}
+
+func (x *Replacement) GetCommittable() *v1.Committable {
+	if x != nil {
+		return x.Committable
+	}
+	return nil
+}
+
 // RestorePoint names the checkpoint or savepoint an attempt starts from.
 type RestorePoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -446,13 +564,15 @@ type RestorePoint struct {
 	Savepoint         bool       `protobuf:"varint,4,opt,name=savepoint,proto3" json:"savepoint,omitempty"`
 	AllowDroppedState bool       `protobuf:"varint,5,opt,name=allow_dropped_state,json=allowDroppedState,proto3" json:"allow_dropped_state,omitempty"`
 	LossPolicy        LossPolicy `protobuf:"varint,7,opt,name=loss_policy,json=lossPolicy,proto3,enum=weir.worker.v1.LossPolicy" json:"loss_policy,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Transactions that take the place of committables in the metadata.
+	Replacements  []*Replacement `protobuf:"bytes,6,rep,name=replacements,proto3" json:"replacements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RestorePoint) Reset() {
 	*x = RestorePoint{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +584,7 @@ func (x *RestorePoint) String() string {
 func (*RestorePoint) ProtoMessage() {}
 
 func (x *RestorePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +597,7 @@ func (x *RestorePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestorePoint.ProtoReflect.Descriptor instead.
 func (*RestorePoint) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RestorePoint) GetMetadata() *v1.Segment {
@@ -522,6 +642,13 @@ func (x *RestorePoint) GetLossPolicy() LossPolicy {
 	return LossPolicy_LOSS_POLICY_UNSPECIFIED
 }
 
+func (x *RestorePoint) GetReplacements() []*Replacement {
+	if x != nil {
+		return x.Replacements
+	}
+	return nil
+}
+
 // Prepare is deployment phase one: restore, finish restored committables, open the data listener, answer Prepared.
 type Prepare struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -555,7 +682,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +694,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +707,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Prepare) GetClusterId() string {
@@ -706,7 +833,7 @@ type Start struct {
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +845,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +858,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Start) GetAddresses() []*TaskAddress {
@@ -762,7 +889,7 @@ type TriggerCheckpoint struct {
 
 func (x *TriggerCheckpoint) Reset() {
 	*x = TriggerCheckpoint{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +901,7 @@ func (x *TriggerCheckpoint) String() string {
 func (*TriggerCheckpoint) ProtoMessage() {}
 
 func (x *TriggerCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +914,7 @@ func (x *TriggerCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerCheckpoint.ProtoReflect.Descriptor instead.
 func (*TriggerCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TriggerCheckpoint) GetCheckpoint() uint64 {
@@ -821,7 +948,7 @@ type CompleteCheckpoint struct {
 
 func (x *CompleteCheckpoint) Reset() {
 	*x = CompleteCheckpoint{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +960,7 @@ func (x *CompleteCheckpoint) String() string {
 func (*CompleteCheckpoint) ProtoMessage() {}
 
 func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +973,7 @@ func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteCheckpoint.ProtoReflect.Descriptor instead.
 func (*CompleteCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CompleteCheckpoint) GetCheckpoint() uint64 {
@@ -866,7 +993,7 @@ type AbortCheckpoint struct {
 
 func (x *AbortCheckpoint) Reset() {
 	*x = AbortCheckpoint{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +1005,7 @@ func (x *AbortCheckpoint) String() string {
 func (*AbortCheckpoint) ProtoMessage() {}
 
 func (x *AbortCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1018,7 @@ func (x *AbortCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortCheckpoint.ProtoReflect.Descriptor instead.
 func (*AbortCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AbortCheckpoint) GetCheckpoint() uint64 {
@@ -910,7 +1037,7 @@ type ResumeSources struct {
 
 func (x *ResumeSources) Reset() {
 	*x = ResumeSources{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1049,7 @@ func (x *ResumeSources) String() string {
 func (*ResumeSources) ProtoMessage() {}
 
 func (x *ResumeSources) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1062,7 @@ func (x *ResumeSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSources.ProtoReflect.Descriptor instead.
 func (*ResumeSources) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 // Finish closes all tasks cleanly after the last checkpoint's commit was acknowledged; the worker answers Closed and exits.
@@ -947,7 +1074,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1086,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1099,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 // Cancel stops all tasks at once and exits; prepared transactions are left for the settling attempt.
@@ -984,7 +1111,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1123,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1136,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 // Transactions is about the transactions of the sinks of this worker; the worker answers TransactionsDone.
@@ -1033,7 +1160,7 @@ type Transactions struct {
 
 func (x *Transactions) Reset() {
 	*x = Transactions{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1172,7 @@ func (x *Transactions) String() string {
 func (*Transactions) ProtoMessage() {}
 
 func (x *Transactions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1185,7 @@ func (x *Transactions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transactions.ProtoReflect.Descriptor instead.
 func (*Transactions) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Transactions) GetRequest() uint64 {
@@ -1149,7 +1276,7 @@ type InspectTransactions struct {
 
 func (x *InspectTransactions) Reset() {
 	*x = InspectTransactions{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1288,7 @@ func (x *InspectTransactions) String() string {
 func (*InspectTransactions) ProtoMessage() {}
 
 func (x *InspectTransactions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1301,7 @@ func (x *InspectTransactions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectTransactions.ProtoReflect.Descriptor instead.
 func (*InspectTransactions) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 type ResolveTransaction struct {
@@ -1188,7 +1315,7 @@ type ResolveTransaction struct {
 
 func (x *ResolveTransaction) Reset() {
 	*x = ResolveTransaction{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1327,7 @@ func (x *ResolveTransaction) String() string {
 func (*ResolveTransaction) ProtoMessage() {}
 
 func (x *ResolveTransaction) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1340,7 @@ func (x *ResolveTransaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveTransaction.ProtoReflect.Descriptor instead.
 func (*ResolveTransaction) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ResolveTransaction) GetTransaction() string {
@@ -1245,7 +1372,7 @@ type FenceAgain struct {
 
 func (x *FenceAgain) Reset() {
 	*x = FenceAgain{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1384,7 @@ func (x *FenceAgain) String() string {
 func (*FenceAgain) ProtoMessage() {}
 
 func (x *FenceAgain) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1397,44 @@ func (x *FenceAgain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceAgain.ProtoReflect.Descriptor instead.
 func (*FenceAgain) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+}
+
+// CommitRewritten tells that the replacements that the worker has reported are in the log: commit them and answer Prepared.
+type CommitRewritten struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitRewritten) Reset() {
+	*x = CommitRewritten{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitRewritten) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitRewritten) ProtoMessage() {}
+
+func (x *CommitRewritten) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitRewritten.ProtoReflect.Descriptor instead.
+func (*CommitRewritten) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 // Command is one instruction of the JobManager to a worker.
@@ -1287,6 +1451,7 @@ type Command struct {
 	//	*Command_Finish
 	//	*Command_Cancel
 	//	*Command_Transactions
+	//	*Command_CommitRewritten
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1294,7 +1459,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1471,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1484,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -1410,6 +1575,15 @@ func (x *Command) GetTransactions() *Transactions {
 	return nil
 }
 
+func (x *Command) GetCommitRewritten() *CommitRewritten {
+	if x != nil {
+		if x, ok := x.Command.(*Command_CommitRewritten); ok {
+			return x.CommitRewritten
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -1450,6 +1624,10 @@ type Command_Transactions struct {
 	Transactions *Transactions `protobuf:"bytes,9,opt,name=transactions,proto3,oneof"`
 }
 
+type Command_CommitRewritten struct {
+	CommitRewritten *CommitRewritten `protobuf:"bytes,11,opt,name=commit_rewritten,json=commitRewritten,proto3,oneof"`
+}
+
 func (*Command_Prepare) isCommand_Command() {}
 
 func (*Command_Start) isCommand_Command() {}
@@ -1468,6 +1646,8 @@ func (*Command_Cancel) isCommand_Command() {}
 
 func (*Command_Transactions) isCommand_Command() {}
 
+func (*Command_CommitRewritten) isCommand_Command() {}
+
 // Hello is a worker's first message on its control stream.
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1481,7 +1661,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1673,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1686,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Hello) GetProtocolMin() uint32 {
@@ -1551,7 +1731,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1743,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1756,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Prepared) GetDataAddress() string {
@@ -1600,6 +1780,52 @@ func (x *Prepared) GetLost() []*v11.LostOutput {
 	return nil
 }
 
+// Rewritten tells that lost transactions of the restore point are written again and prepared. The worker commits the replacements only
+// after CommitRewritten, and answers Prepared then.
+type Rewritten struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replacements  []*Replacement         `protobuf:"bytes,1,rep,name=replacements,proto3" json:"replacements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rewritten) Reset() {
+	*x = Rewritten{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rewritten) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rewritten) ProtoMessage() {}
+
+func (x *Rewritten) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rewritten.ProtoReflect.Descriptor instead.
+func (*Rewritten) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Rewritten) GetReplacements() []*Replacement {
+	if x != nil {
+		return x.Replacements
+	}
+	return nil
+}
+
 // Started tells that phase two is done: former attempts are fenced and records flow (or, settle-only, all is settled).
 type Started struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1609,7 +1835,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1847,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1860,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 // Closed tells that all tasks closed with no transaction left open.
@@ -1646,7 +1872,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1884,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1897,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 // TaskFailed tells that a task, or the whole worker when vertex is empty, failed.
@@ -1693,7 +1919,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1931,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1944,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TaskFailed) GetVertex() string {
@@ -1786,7 +2012,7 @@ type CheckpointAck struct {
 
 func (x *CheckpointAck) Reset() {
 	*x = CheckpointAck{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +2024,7 @@ func (x *CheckpointAck) String() string {
 func (*CheckpointAck) ProtoMessage() {}
 
 func (x *CheckpointAck) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +2037,7 @@ func (x *CheckpointAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointAck.ProtoReflect.Descriptor instead.
 func (*CheckpointAck) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CheckpointAck) GetCheckpoint() uint64 {
@@ -1869,7 +2095,7 @@ type CheckpointDeclined struct {
 
 func (x *CheckpointDeclined) Reset() {
 	*x = CheckpointDeclined{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2107,7 @@ func (x *CheckpointDeclined) String() string {
 func (*CheckpointDeclined) ProtoMessage() {}
 
 func (x *CheckpointDeclined) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2120,7 @@ func (x *CheckpointDeclined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointDeclined.ProtoReflect.Descriptor instead.
 func (*CheckpointDeclined) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CheckpointDeclined) GetCheckpoint() uint64 {
@@ -1935,7 +2161,7 @@ type CommitAcked struct {
 
 func (x *CommitAcked) Reset() {
 	*x = CommitAcked{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2173,7 @@ func (x *CommitAcked) String() string {
 func (*CommitAcked) ProtoMessage() {}
 
 func (x *CommitAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2186,7 @@ func (x *CommitAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitAcked.ProtoReflect.Descriptor instead.
 func (*CommitAcked) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CommitAcked) GetCheckpoint() uint64 {
@@ -1982,7 +2208,7 @@ type Activity struct {
 
 func (x *Activity) Reset() {
 	*x = Activity{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2220,7 @@ func (x *Activity) String() string {
 func (*Activity) ProtoMessage() {}
 
 func (x *Activity) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2233,7 @@ func (x *Activity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activity.ProtoReflect.Descriptor instead.
 func (*Activity) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{26}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Activity) GetSinceCheckpoint() uint64 {
@@ -2034,7 +2260,7 @@ type Statistics struct {
 
 func (x *Statistics) Reset() {
 	*x = Statistics{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2272,7 @@ func (x *Statistics) String() string {
 func (*Statistics) ProtoMessage() {}
 
 func (x *Statistics) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2285,7 @@ func (x *Statistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statistics.ProtoReflect.Descriptor instead.
 func (*Statistics) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{27}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Statistics) GetTasks() []*v11.TaskStatistics {
@@ -2078,7 +2304,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2316,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2329,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{28}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{32}
 }
 
 // TransactionsDone answers Transactions.
@@ -2121,7 +2347,7 @@ type TransactionsDone struct {
 
 func (x *TransactionsDone) Reset() {
 	*x = TransactionsDone{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2359,7 @@ func (x *TransactionsDone) String() string {
 func (*TransactionsDone) ProtoMessage() {}
 
 func (x *TransactionsDone) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2372,7 @@ func (x *TransactionsDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsDone.ProtoReflect.Descriptor instead.
 func (*TransactionsDone) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{29}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TransactionsDone) GetRequest() uint64 {
@@ -2199,6 +2425,7 @@ type Event struct {
 	//	*Event_Activity
 	//	*Event_Statistics
 	//	*Event_Closed
+	//	*Event_Rewritten
 	//	*Event_Heartbeat
 	//	*Event_TransactionsDone
 	Event         isEvent_Event `protobuf_oneof:"event"`
@@ -2208,7 +2435,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2447,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,7 +2460,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{30}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -2333,6 +2560,15 @@ func (x *Event) GetClosed() *Closed {
 	return nil
 }
 
+func (x *Event) GetRewritten() *Rewritten {
+	if x != nil {
+		if x, ok := x.Event.(*Event_Rewritten); ok {
+			return x.Rewritten
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetHeartbeat() *Heartbeat {
 	if x != nil {
 		if x, ok := x.Event.(*Event_Heartbeat); ok {
@@ -2395,6 +2631,10 @@ type Event_Closed struct {
 	Closed *Closed `protobuf:"bytes,10,opt,name=closed,proto3,oneof"`
 }
 
+type Event_Rewritten struct {
+	Rewritten *Rewritten `protobuf:"bytes,12,opt,name=rewritten,proto3,oneof"`
+}
+
 type Event_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,13,opt,name=heartbeat,proto3,oneof"`
 }
@@ -2423,6 +2663,8 @@ func (*Event_Statistics) isEvent_Event() {}
 
 func (*Event_Closed) isEvent_Event() {}
 
+func (*Event_Rewritten) isEvent_Event() {}
+
 func (*Event_Heartbeat) isEvent_Event() {}
 
 func (*Event_TransactionsDone) isEvent_Event() {}
@@ -2436,7 +2678,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2690,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2703,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{31}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ControlRequest) GetEvent() *Event {
@@ -2480,7 +2722,7 @@ type ControlResponse struct {
 
 func (x *ControlResponse) Reset() {
 	*x = ControlResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2734,7 @@ func (x *ControlResponse) String() string {
 func (*ControlResponse) ProtoMessage() {}
 
 func (x *ControlResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2747,7 @@ func (x *ControlResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlResponse.ProtoReflect.Descriptor instead.
 func (*ControlResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{32}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ControlResponse) GetCommand() *Command {
@@ -2528,7 +2770,7 @@ type UploadSegmentRequest struct {
 
 func (x *UploadSegmentRequest) Reset() {
 	*x = UploadSegmentRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2782,7 @@ func (x *UploadSegmentRequest) String() string {
 func (*UploadSegmentRequest) ProtoMessage() {}
 
 func (x *UploadSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2795,7 @@ func (x *UploadSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadSegmentRequest.ProtoReflect.Descriptor instead.
 func (*UploadSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{33}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UploadSegmentRequest) GetLocalPath() string {
@@ -2592,7 +2834,7 @@ type UploadSegmentResponse struct {
 
 func (x *UploadSegmentResponse) Reset() {
 	*x = UploadSegmentResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +2846,7 @@ func (x *UploadSegmentResponse) String() string {
 func (*UploadSegmentResponse) ProtoMessage() {}
 
 func (x *UploadSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +2859,7 @@ func (x *UploadSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadSegmentResponse.ProtoReflect.Descriptor instead.
 func (*UploadSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{34}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{38}
 }
 
 // FetchSegmentRequest asks for a local, verified, read-only copy of a file on checkpoint storage.
@@ -2630,7 +2872,7 @@ type FetchSegmentRequest struct {
 
 func (x *FetchSegmentRequest) Reset() {
 	*x = FetchSegmentRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +2884,7 @@ func (x *FetchSegmentRequest) String() string {
 func (*FetchSegmentRequest) ProtoMessage() {}
 
 func (x *FetchSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +2897,7 @@ func (x *FetchSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSegmentRequest.ProtoReflect.Descriptor instead.
 func (*FetchSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{35}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FetchSegmentRequest) GetSegment() *v1.Segment {
@@ -2674,7 +2916,7 @@ type FetchSegmentResponse struct {
 
 func (x *FetchSegmentResponse) Reset() {
 	*x = FetchSegmentResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2928,7 @@ func (x *FetchSegmentResponse) String() string {
 func (*FetchSegmentResponse) ProtoMessage() {}
 
 func (x *FetchSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2941,7 @@ func (x *FetchSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSegmentResponse.ProtoReflect.Descriptor instead.
 func (*FetchSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{36}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FetchSegmentResponse) GetLocalPath() string {
@@ -2728,7 +2970,14 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"SinkExtent\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12 \n" +
 	"\vparallelism\x18\x02 \x01(\rR\vparallelism\x12\x14\n" +
-	"\x05slots\x18\x03 \x01(\rR\x05slots\"\x8a\x02\n" +
+	"\x05slots\x18\x03 \x01(\rR\x05slots\"R\n" +
+	"\x14ReplacedTransactions\x12\x18\n" +
+	"\asubtask\x18\x01 \x01(\rR\asubtask\x12 \n" +
+	"\vcheckpoints\x18\x02 \x03(\x04R\vcheckpoints\"\xa2\x01\n" +
+	"\vReplacement\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12@\n" +
+	"\breplaced\x18\x02 \x03(\v2$.weir.worker.v1.ReplacedTransactionsR\breplaced\x12?\n" +
+	"\vcommittable\x18\x03 \x01(\v2\x1d.weir.snapshot.v1.CommittableR\vcommittable\"\xcb\x02\n" +
 	"\fRestorePoint\x125\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x19.weir.snapshot.v1.SegmentR\bmetadata\x12\x1e\n" +
 	"\n" +
@@ -2738,7 +2987,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\tsavepoint\x18\x04 \x01(\bR\tsavepoint\x12.\n" +
 	"\x13allow_dropped_state\x18\x05 \x01(\bR\x11allowDroppedState\x12;\n" +
 	"\vloss_policy\x18\a \x01(\x0e2\x1a.weir.worker.v1.LossPolicyR\n" +
-	"lossPolicy\"\x9a\x04\n" +
+	"lossPolicy\x12?\n" +
+	"\freplacements\x18\x06 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\x9a\x04\n" +
 	"\aPrepare\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x15\n" +
@@ -2794,7 +3044,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x06commit\x18\x02 \x01(\bR\x06commit\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\"\f\n" +
 	"\n" +
-	"FenceAgain\"\xe1\x04\n" +
+	"FenceAgain\"\x11\n" +
+	"\x0fCommitRewritten\"\xaf\x05\n" +
 	"\aCommand\x123\n" +
 	"\aprepare\x18\x01 \x01(\v2\x17.weir.worker.v1.PrepareH\x00R\aprepare\x12-\n" +
 	"\x05start\x18\x02 \x01(\v2\x15.weir.worker.v1.StartH\x00R\x05start\x12R\n" +
@@ -2804,7 +3055,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x0eresume_sources\x18\x06 \x01(\v2\x1d.weir.worker.v1.ResumeSourcesH\x00R\rresumeSources\x120\n" +
 	"\x06finish\x18\a \x01(\v2\x16.weir.worker.v1.FinishH\x00R\x06finish\x120\n" +
 	"\x06cancel\x18\b \x01(\v2\x16.weir.worker.v1.CancelH\x00R\x06cancel\x12B\n" +
-	"\ftransactions\x18\t \x01(\v2\x1c.weir.worker.v1.TransactionsH\x00R\ftransactionsB\t\n" +
+	"\ftransactions\x18\t \x01(\v2\x1c.weir.worker.v1.TransactionsH\x00R\ftransactions\x12L\n" +
+	"\x10commit_rewritten\x18\v \x01(\v2\x1f.weir.worker.v1.CommitRewrittenH\x00R\x0fcommitRewrittenB\t\n" +
 	"\acommand\"u\n" +
 	"\x05Hello\x12!\n" +
 	"\fprotocol_min\x18\x01 \x01(\rR\vprotocolMin\x12!\n" +
@@ -2814,7 +3066,9 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\bPrepared\x12!\n" +
 	"\fdata_address\x18\x01 \x01(\tR\vdataAddress\x12\x1c\n" +
 	"\tcommitted\x18\x02 \x01(\rR\tcommitted\x12+\n" +
-	"\x04lost\x18\x03 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"\t\n" +
+	"\x04lost\x18\x03 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"L\n" +
+	"\tRewritten\x12?\n" +
+	"\freplacements\x18\x01 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\t\n" +
 	"\aStarted\"\b\n" +
 	"\x06Closed\"\xf0\x01\n" +
 	"\n" +
@@ -2860,7 +3114,7 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\ftransactions\x18\x02 \x03(\v2\x18.weir.job.v1.TransactionR\ftransactions\x12+\n" +
 	"\x04held\x18\x03 \x03(\v2\x17.weir.job.v1.HeldOutputR\x04held\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x128\n" +
-	"\aoutcome\x18\x05 \x01(\x0e2\x1e.weir.worker.v1.ResolveOutcomeR\aoutcome\"\x80\x06\n" +
+	"\aoutcome\x18\x05 \x01(\x0e2\x1e.weir.worker.v1.ResolveOutcomeR\aoutcome\"\xbb\x06\n" +
 	"\x05Event\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.weir.worker.v1.HelloH\x00R\x05hello\x126\n" +
 	"\bprepared\x18\x02 \x01(\v2\x18.weir.worker.v1.PreparedH\x00R\bprepared\x123\n" +
@@ -2876,6 +3130,7 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"statistics\x120\n" +
 	"\x06closed\x18\n" +
 	" \x01(\v2\x16.weir.worker.v1.ClosedH\x00R\x06closed\x129\n" +
+	"\trewritten\x18\f \x01(\v2\x19.weir.worker.v1.RewrittenH\x00R\trewritten\x129\n" +
 	"\theartbeat\x18\r \x01(\v2\x19.weir.worker.v1.HeartbeatH\x00R\theartbeat\x12O\n" +
 	"\x11transactions_done\x18\v \x01(\v2 .weir.worker.v1.TransactionsDoneH\x00R\x10transactionsDoneB\a\n" +
 	"\x05event\"=\n" +
@@ -2932,7 +3187,7 @@ func file_weir_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_weir_worker_v1_worker_proto_goTypes = []any{
 	(LossPolicy)(0),               // 0: weir.worker.v1.LossPolicy
 	(FailureClass)(0),             // 1: weir.worker.v1.FailureClass
@@ -2941,101 +3196,112 @@ var file_weir_worker_v1_worker_proto_goTypes = []any{
 	(*TaskAddress)(nil),           // 4: weir.worker.v1.TaskAddress
 	(*FencedAttempt)(nil),         // 5: weir.worker.v1.FencedAttempt
 	(*SinkExtent)(nil),            // 6: weir.worker.v1.SinkExtent
-	(*RestorePoint)(nil),          // 7: weir.worker.v1.RestorePoint
-	(*Prepare)(nil),               // 8: weir.worker.v1.Prepare
-	(*Start)(nil),                 // 9: weir.worker.v1.Start
-	(*TriggerCheckpoint)(nil),     // 10: weir.worker.v1.TriggerCheckpoint
-	(*CompleteCheckpoint)(nil),    // 11: weir.worker.v1.CompleteCheckpoint
-	(*AbortCheckpoint)(nil),       // 12: weir.worker.v1.AbortCheckpoint
-	(*ResumeSources)(nil),         // 13: weir.worker.v1.ResumeSources
-	(*Finish)(nil),                // 14: weir.worker.v1.Finish
-	(*Cancel)(nil),                // 15: weir.worker.v1.Cancel
-	(*Transactions)(nil),          // 16: weir.worker.v1.Transactions
-	(*InspectTransactions)(nil),   // 17: weir.worker.v1.InspectTransactions
-	(*ResolveTransaction)(nil),    // 18: weir.worker.v1.ResolveTransaction
-	(*FenceAgain)(nil),            // 19: weir.worker.v1.FenceAgain
-	(*Command)(nil),               // 20: weir.worker.v1.Command
-	(*Hello)(nil),                 // 21: weir.worker.v1.Hello
-	(*Prepared)(nil),              // 22: weir.worker.v1.Prepared
-	(*Started)(nil),               // 23: weir.worker.v1.Started
-	(*Closed)(nil),                // 24: weir.worker.v1.Closed
-	(*TaskFailed)(nil),            // 25: weir.worker.v1.TaskFailed
-	(*CheckpointAck)(nil),         // 26: weir.worker.v1.CheckpointAck
-	(*CheckpointDeclined)(nil),    // 27: weir.worker.v1.CheckpointDeclined
-	(*CommitAcked)(nil),           // 28: weir.worker.v1.CommitAcked
-	(*Activity)(nil),              // 29: weir.worker.v1.Activity
-	(*Statistics)(nil),            // 30: weir.worker.v1.Statistics
-	(*Heartbeat)(nil),             // 31: weir.worker.v1.Heartbeat
-	(*TransactionsDone)(nil),      // 32: weir.worker.v1.TransactionsDone
-	(*Event)(nil),                 // 33: weir.worker.v1.Event
-	(*ControlRequest)(nil),        // 34: weir.worker.v1.ControlRequest
-	(*ControlResponse)(nil),       // 35: weir.worker.v1.ControlResponse
-	(*UploadSegmentRequest)(nil),  // 36: weir.worker.v1.UploadSegmentRequest
-	(*UploadSegmentResponse)(nil), // 37: weir.worker.v1.UploadSegmentResponse
-	(*FetchSegmentRequest)(nil),   // 38: weir.worker.v1.FetchSegmentRequest
-	(*FetchSegmentResponse)(nil),  // 39: weir.worker.v1.FetchSegmentResponse
-	(*v1.Segment)(nil),            // 40: weir.snapshot.v1.Segment
-	(*v11.LostOutput)(nil),        // 41: weir.job.v1.LostOutput
-	(*v1.TaskHandle)(nil),         // 42: weir.snapshot.v1.TaskHandle
-	(*v11.TaskStatistics)(nil),    // 43: weir.job.v1.TaskStatistics
-	(*v11.Transaction)(nil),       // 44: weir.job.v1.Transaction
-	(*v11.HeldOutput)(nil),        // 45: weir.job.v1.HeldOutput
+	(*ReplacedTransactions)(nil),  // 7: weir.worker.v1.ReplacedTransactions
+	(*Replacement)(nil),           // 8: weir.worker.v1.Replacement
+	(*RestorePoint)(nil),          // 9: weir.worker.v1.RestorePoint
+	(*Prepare)(nil),               // 10: weir.worker.v1.Prepare
+	(*Start)(nil),                 // 11: weir.worker.v1.Start
+	(*TriggerCheckpoint)(nil),     // 12: weir.worker.v1.TriggerCheckpoint
+	(*CompleteCheckpoint)(nil),    // 13: weir.worker.v1.CompleteCheckpoint
+	(*AbortCheckpoint)(nil),       // 14: weir.worker.v1.AbortCheckpoint
+	(*ResumeSources)(nil),         // 15: weir.worker.v1.ResumeSources
+	(*Finish)(nil),                // 16: weir.worker.v1.Finish
+	(*Cancel)(nil),                // 17: weir.worker.v1.Cancel
+	(*Transactions)(nil),          // 18: weir.worker.v1.Transactions
+	(*InspectTransactions)(nil),   // 19: weir.worker.v1.InspectTransactions
+	(*ResolveTransaction)(nil),    // 20: weir.worker.v1.ResolveTransaction
+	(*FenceAgain)(nil),            // 21: weir.worker.v1.FenceAgain
+	(*CommitRewritten)(nil),       // 22: weir.worker.v1.CommitRewritten
+	(*Command)(nil),               // 23: weir.worker.v1.Command
+	(*Hello)(nil),                 // 24: weir.worker.v1.Hello
+	(*Prepared)(nil),              // 25: weir.worker.v1.Prepared
+	(*Rewritten)(nil),             // 26: weir.worker.v1.Rewritten
+	(*Started)(nil),               // 27: weir.worker.v1.Started
+	(*Closed)(nil),                // 28: weir.worker.v1.Closed
+	(*TaskFailed)(nil),            // 29: weir.worker.v1.TaskFailed
+	(*CheckpointAck)(nil),         // 30: weir.worker.v1.CheckpointAck
+	(*CheckpointDeclined)(nil),    // 31: weir.worker.v1.CheckpointDeclined
+	(*CommitAcked)(nil),           // 32: weir.worker.v1.CommitAcked
+	(*Activity)(nil),              // 33: weir.worker.v1.Activity
+	(*Statistics)(nil),            // 34: weir.worker.v1.Statistics
+	(*Heartbeat)(nil),             // 35: weir.worker.v1.Heartbeat
+	(*TransactionsDone)(nil),      // 36: weir.worker.v1.TransactionsDone
+	(*Event)(nil),                 // 37: weir.worker.v1.Event
+	(*ControlRequest)(nil),        // 38: weir.worker.v1.ControlRequest
+	(*ControlResponse)(nil),       // 39: weir.worker.v1.ControlResponse
+	(*UploadSegmentRequest)(nil),  // 40: weir.worker.v1.UploadSegmentRequest
+	(*UploadSegmentResponse)(nil), // 41: weir.worker.v1.UploadSegmentResponse
+	(*FetchSegmentRequest)(nil),   // 42: weir.worker.v1.FetchSegmentRequest
+	(*FetchSegmentResponse)(nil),  // 43: weir.worker.v1.FetchSegmentResponse
+	(*v1.Committable)(nil),        // 44: weir.snapshot.v1.Committable
+	(*v1.Segment)(nil),            // 45: weir.snapshot.v1.Segment
+	(*v11.LostOutput)(nil),        // 46: weir.job.v1.LostOutput
+	(*v1.TaskHandle)(nil),         // 47: weir.snapshot.v1.TaskHandle
+	(*v11.TaskStatistics)(nil),    // 48: weir.job.v1.TaskStatistics
+	(*v11.Transaction)(nil),       // 49: weir.job.v1.Transaction
+	(*v11.HeldOutput)(nil),        // 50: weir.job.v1.HeldOutput
 }
 var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	6,  // 0: weir.worker.v1.FencedAttempt.sinks:type_name -> weir.worker.v1.SinkExtent
-	40, // 1: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
-	0,  // 2: weir.worker.v1.RestorePoint.loss_policy:type_name -> weir.worker.v1.LossPolicy
-	3,  // 3: weir.worker.v1.Prepare.tasks:type_name -> weir.worker.v1.TaskAssignment
-	7,  // 4: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
-	4,  // 5: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
-	5,  // 6: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
-	5,  // 7: weir.worker.v1.Transactions.attempts:type_name -> weir.worker.v1.FencedAttempt
-	17, // 8: weir.worker.v1.Transactions.inspect:type_name -> weir.worker.v1.InspectTransactions
-	18, // 9: weir.worker.v1.Transactions.resolve:type_name -> weir.worker.v1.ResolveTransaction
-	19, // 10: weir.worker.v1.Transactions.fence:type_name -> weir.worker.v1.FenceAgain
-	8,  // 11: weir.worker.v1.Command.prepare:type_name -> weir.worker.v1.Prepare
-	9,  // 12: weir.worker.v1.Command.start:type_name -> weir.worker.v1.Start
-	10, // 13: weir.worker.v1.Command.trigger_checkpoint:type_name -> weir.worker.v1.TriggerCheckpoint
-	11, // 14: weir.worker.v1.Command.complete_checkpoint:type_name -> weir.worker.v1.CompleteCheckpoint
-	12, // 15: weir.worker.v1.Command.abort_checkpoint:type_name -> weir.worker.v1.AbortCheckpoint
-	13, // 16: weir.worker.v1.Command.resume_sources:type_name -> weir.worker.v1.ResumeSources
-	14, // 17: weir.worker.v1.Command.finish:type_name -> weir.worker.v1.Finish
-	15, // 18: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
-	16, // 19: weir.worker.v1.Command.transactions:type_name -> weir.worker.v1.Transactions
-	41, // 20: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
-	1,  // 21: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
-	41, // 22: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
-	42, // 23: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
-	43, // 24: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
-	44, // 25: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
-	45, // 26: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
-	2,  // 27: weir.worker.v1.TransactionsDone.outcome:type_name -> weir.worker.v1.ResolveOutcome
-	21, // 28: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
-	22, // 29: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
-	23, // 30: weir.worker.v1.Event.started:type_name -> weir.worker.v1.Started
-	25, // 31: weir.worker.v1.Event.task_failed:type_name -> weir.worker.v1.TaskFailed
-	26, // 32: weir.worker.v1.Event.checkpoint_ack:type_name -> weir.worker.v1.CheckpointAck
-	27, // 33: weir.worker.v1.Event.checkpoint_declined:type_name -> weir.worker.v1.CheckpointDeclined
-	28, // 34: weir.worker.v1.Event.commit_acked:type_name -> weir.worker.v1.CommitAcked
-	29, // 35: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
-	30, // 36: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
-	24, // 37: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
-	31, // 38: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
-	32, // 39: weir.worker.v1.Event.transactions_done:type_name -> weir.worker.v1.TransactionsDone
-	33, // 40: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
-	20, // 41: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
-	40, // 42: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
-	34, // 43: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
-	36, // 44: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
-	38, // 45: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
-	35, // 46: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
-	37, // 47: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
-	39, // 48: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
-	46, // [46:49] is the sub-list for method output_type
-	43, // [43:46] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	7,  // 1: weir.worker.v1.Replacement.replaced:type_name -> weir.worker.v1.ReplacedTransactions
+	44, // 2: weir.worker.v1.Replacement.committable:type_name -> weir.snapshot.v1.Committable
+	45, // 3: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
+	0,  // 4: weir.worker.v1.RestorePoint.loss_policy:type_name -> weir.worker.v1.LossPolicy
+	8,  // 5: weir.worker.v1.RestorePoint.replacements:type_name -> weir.worker.v1.Replacement
+	3,  // 6: weir.worker.v1.Prepare.tasks:type_name -> weir.worker.v1.TaskAssignment
+	9,  // 7: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
+	4,  // 8: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
+	5,  // 9: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
+	5,  // 10: weir.worker.v1.Transactions.attempts:type_name -> weir.worker.v1.FencedAttempt
+	19, // 11: weir.worker.v1.Transactions.inspect:type_name -> weir.worker.v1.InspectTransactions
+	20, // 12: weir.worker.v1.Transactions.resolve:type_name -> weir.worker.v1.ResolveTransaction
+	21, // 13: weir.worker.v1.Transactions.fence:type_name -> weir.worker.v1.FenceAgain
+	10, // 14: weir.worker.v1.Command.prepare:type_name -> weir.worker.v1.Prepare
+	11, // 15: weir.worker.v1.Command.start:type_name -> weir.worker.v1.Start
+	12, // 16: weir.worker.v1.Command.trigger_checkpoint:type_name -> weir.worker.v1.TriggerCheckpoint
+	13, // 17: weir.worker.v1.Command.complete_checkpoint:type_name -> weir.worker.v1.CompleteCheckpoint
+	14, // 18: weir.worker.v1.Command.abort_checkpoint:type_name -> weir.worker.v1.AbortCheckpoint
+	15, // 19: weir.worker.v1.Command.resume_sources:type_name -> weir.worker.v1.ResumeSources
+	16, // 20: weir.worker.v1.Command.finish:type_name -> weir.worker.v1.Finish
+	17, // 21: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
+	18, // 22: weir.worker.v1.Command.transactions:type_name -> weir.worker.v1.Transactions
+	22, // 23: weir.worker.v1.Command.commit_rewritten:type_name -> weir.worker.v1.CommitRewritten
+	46, // 24: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
+	8,  // 25: weir.worker.v1.Rewritten.replacements:type_name -> weir.worker.v1.Replacement
+	1,  // 26: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
+	46, // 27: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
+	47, // 28: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
+	48, // 29: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
+	49, // 30: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
+	50, // 31: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
+	2,  // 32: weir.worker.v1.TransactionsDone.outcome:type_name -> weir.worker.v1.ResolveOutcome
+	24, // 33: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
+	25, // 34: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
+	27, // 35: weir.worker.v1.Event.started:type_name -> weir.worker.v1.Started
+	29, // 36: weir.worker.v1.Event.task_failed:type_name -> weir.worker.v1.TaskFailed
+	30, // 37: weir.worker.v1.Event.checkpoint_ack:type_name -> weir.worker.v1.CheckpointAck
+	31, // 38: weir.worker.v1.Event.checkpoint_declined:type_name -> weir.worker.v1.CheckpointDeclined
+	32, // 39: weir.worker.v1.Event.commit_acked:type_name -> weir.worker.v1.CommitAcked
+	33, // 40: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
+	34, // 41: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
+	28, // 42: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
+	26, // 43: weir.worker.v1.Event.rewritten:type_name -> weir.worker.v1.Rewritten
+	35, // 44: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
+	36, // 45: weir.worker.v1.Event.transactions_done:type_name -> weir.worker.v1.TransactionsDone
+	37, // 46: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
+	23, // 47: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
+	45, // 48: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
+	38, // 49: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
+	40, // 50: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
+	42, // 51: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
+	39, // 52: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
+	41, // 53: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
+	43, // 54: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
+	52, // [52:55] is the sub-list for method output_type
+	49, // [49:52] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_weir_worker_v1_worker_proto_init() }
@@ -3043,12 +3309,12 @@ func file_weir_worker_v1_worker_proto_init() {
 	if File_weir_worker_v1_worker_proto != nil {
 		return
 	}
-	file_weir_worker_v1_worker_proto_msgTypes[13].OneofWrappers = []any{
+	file_weir_worker_v1_worker_proto_msgTypes[15].OneofWrappers = []any{
 		(*Transactions_Inspect)(nil),
 		(*Transactions_Resolve)(nil),
 		(*Transactions_Fence)(nil),
 	}
-	file_weir_worker_v1_worker_proto_msgTypes[17].OneofWrappers = []any{
+	file_weir_worker_v1_worker_proto_msgTypes[20].OneofWrappers = []any{
 		(*Command_Prepare)(nil),
 		(*Command_Start)(nil),
 		(*Command_TriggerCheckpoint)(nil),
@@ -3058,8 +3324,9 @@ func file_weir_worker_v1_worker_proto_init() {
 		(*Command_Finish)(nil),
 		(*Command_Cancel)(nil),
 		(*Command_Transactions)(nil),
+		(*Command_CommitRewritten)(nil),
 	}
-	file_weir_worker_v1_worker_proto_msgTypes[30].OneofWrappers = []any{
+	file_weir_worker_v1_worker_proto_msgTypes[34].OneofWrappers = []any{
 		(*Event_Hello)(nil),
 		(*Event_Prepared)(nil),
 		(*Event_Started)(nil),
@@ -3070,6 +3337,7 @@ func file_weir_worker_v1_worker_proto_init() {
 		(*Event_Activity)(nil),
 		(*Event_Statistics)(nil),
 		(*Event_Closed)(nil),
+		(*Event_Rewritten)(nil),
 		(*Event_Heartbeat)(nil),
 		(*Event_TransactionsDone)(nil),
 	}
@@ -3079,7 +3347,7 @@ func file_weir_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_worker_v1_worker_proto_rawDesc), len(file_weir_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   37,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
