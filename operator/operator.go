@@ -8,6 +8,7 @@ import (
 	"time"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/internal/keygroup"
 	"github.com/weir-stream/weir/statebackend"
@@ -134,6 +135,29 @@ type Committer interface {
 	// Commit commits every transaction prepared for a checkpoint up to n, oldest first, beside the task, and then calls done from
 	// any goroutine, exactly once. Nothing to do is success.
 	Commit(n uint64, done func(error))
+}
+
+// Rewriter is implemented by transactional sinks that can write lost output again. The task calls RecoverOrRewrite instead of
+// RecoverCommit when the restore point has kept records.
+type Rewriter interface {
+	Committer
+	// RecoverOrRewrite commits restored transactions, those of each group in their order. From the first of a group that is proven
+	// aborted on, those of the group are written again, all groups' into one transaction, which is prepared but not committed.
+	// The answer is nil when everything is committed.
+	RecoverOrRewrite(ctx context.Context, groups []Restored) (*workerv1.Replacement, error)
+	// CommitRewritten commits what RecoverOrRewrite prepared.
+	CommitRewritten(ctx context.Context) error
+}
+
+// Restored are transactions of a restore point that stay in their order, oldest first.
+type Restored []RestoredTransaction
+
+// RestoredTransaction is one transaction that a restore has to finish.
+type RestoredTransaction struct {
+	// Committable names what the transaction wrote, where that is kept.
+	Committable *snapshotv1.Committable
+	// StandsFor is what the restore point lists: the transaction itself, or what it has replaced.
+	StandsFor []*workerv1.ReplacedTransactions
 }
 
 // Scope is the share of one instance in ending what former attempts left: of each attempt the ids of subtasks s with

@@ -105,6 +105,31 @@ type TwoPhaseCommitSink[T, Txn any] interface {
 	Close() error
 }
 
+// Rewriter is implemented by sinks whose output can be durable: what they write is kept with the checkpoints, and is written again when
+// the system has given a prepared transaction up.
+//
+// For the transaction that takes the place of lost ones Begin, Rewrite, PreCommit and Commit may be called before RecoverAbort, so what
+// identifies a transaction must be the attempt's own.
+type Rewriter[Txn any] interface {
+	// Keep is called after Open and before the first Begin, when output is to be kept: from then on everything that Write hands to
+	// the system is appended to the journal too, in a form from which Rewrite makes the same bytes, in later versions as well.
+	Keep(j Journal)
+	// Rewrite writes a kept record to a transaction.
+	Rewrite(ctx context.Context, txn Txn, record []byte) error
+	// Revoke makes sure that a prepared transaction will never be visible. It returns nil only when that is proven, ErrPublished
+	// when the transaction turns out to be committed, and else what Commit returns.
+	Revoke(ctx context.Context, c Committable) error
+}
+
+// Journal takes the records of the current transaction.
+type Journal interface {
+	// Append adds a record, which it does not retain.
+	Append(record []byte) error
+}
+
+// ErrPublished tells that a transaction that was to be revoked is committed.
+var ErrPublished = errors.New("transaction is committed already")
+
 // Releaser is implemented by sinks that reuse what identifies a transaction. Release tells that a completed checkpoint no longer
 // lists the committed transaction, so that its identity is free. It is called on the goroutine that calls Commit.
 type Releaser interface {
@@ -130,6 +155,9 @@ type LostError struct {
 	Detail string
 	// Unknown tells that the outcome cannot be found out; the error then is ErrUnknown instead of ErrLost.
 	Unknown bool
+	// Aborted tells that the whole transaction is proven aborted, so that writing its records again makes no duplicate. It is false
+	// for output that is gone in another way, such as with its topic.
+	Aborted bool
 }
 
 // Error implements error.

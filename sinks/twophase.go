@@ -34,6 +34,9 @@ type TwoPhaseConfig[T, Txn any] struct {
 	New func() (TwoPhaseCommitSink[T, Txn], error)
 	// NewWriter makes the writer for the guarantees below exactly-once; nil when the sink gives exactly-once only.
 	NewWriter func() (Writer[T], error)
+	// DurableOutput keeps what prepared transactions hold with the checkpoints, and writes it again when the system has given a
+	// transaction up. It takes exactly-once, and a sink that implements Rewriter.
+	DurableOutput bool
 	// RetryLimit bounds how long a commit is repeated while it is undecided, before the task fails and a restore goes on with it;
 	// default 1 min.
 	RetryLimit time.Duration
