@@ -21,15 +21,23 @@ var BuildWithFaultPoints = sync.OnceValues(func() (Binaries, error) { return bui
 // StartWithFaultPoints is Start with executables that have fault points, none of them armed.
 func StartWithFaultPoints(t testing.TB, cfg localcluster.Config) *Cluster {
 	t.Helper()
+	return StartOnWithFaultPoints(t, cfg, kafkatest.Shared(t))
+}
+
+// StartOnWithFaultPoints is StartWithFaultPoints with a broker of the test's own.
+func StartOnWithFaultPoints(t testing.TB, cfg localcluster.Config, broker *kafkatest.Broker) *Cluster {
+	t.Helper()
 	bin, err := BuildWithFaultPoints()
 	require.NoError(t, err)
-	cfg.Dir = t.TempDir()
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
 	cfg.Environment = func(id string) []string {
 		dir := pointsDir(cfg.Dir, id)
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 		return []string{faultpoint.EnvDir + "=" + dir}
 	}
-	return start(t, cfg, kafkatest.Shared(t), bin)
+	return start(t, cfg, broker, bin)
 }
 
 func pointsDir(dir, id string) string { return filepath.Join(dir, "faultpoints", id) }
@@ -74,4 +82,10 @@ func (c *Cluster) AwaitAnyFired(nodes []*localcluster.Process, point faultpoint.
 func (c *Cluster) AwaitFired(p *localcluster.Process, point faultpoint.Point, timeout time.Duration) {
 	c.t.Helper()
 	c.AwaitAnyFired([]*localcluster.Process{p}, point, timeout)
+}
+
+// Fired reports whether a node has acted at an armed point.
+func (c *Cluster) Fired(p *localcluster.Process, point faultpoint.Point) bool {
+	_, err := os.Stat(c.pointFile(p, point) + faultpoint.Fired)
+	return err == nil
 }

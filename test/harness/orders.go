@@ -142,6 +142,16 @@ func (r *OrderRun) Committed() (uint64, time.Time) {
 	return r.ledger.Committed, r.ledger.LastOutput
 }
 
+// Problem returns what is wrong with the results seen so far.
+func (r *OrderRun) Problem() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ledger.Duplicated > 0 || len(r.ledger.Wrong()) > 0 {
+		return fmt.Errorf("%s: %d results are duplicated, wrong are %v", r.Topics.Totals, r.ledger.Duplicated, r.ledger.Wrong())
+	}
+	return nil
+}
+
 // Finished reports whether every order is produced.
 func (r *OrderRun) Finished() bool { return r.finished.Load() }
 

@@ -5,181 +5,344 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
-	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/weir-stream/weir/internal/kafkatest"
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/internal/localcluster"
 	"github.com/weir-stream/weir/test/harness"
 )
-
-// world is what faults happen to.
-type world struct {
-	t      *testing.T
-	rnd    *rand.Rand
-	c      *harness.Cluster
-	broker *kafkatest.Broker
-	proxy  *kafkatest.Proxy
-	// network is between the JobManagers, and between them and everybody else.
-	network     *harness.Network
-	job         string
-	run         *harness.OrderRun
-	checkpoints *harness.CheckpointWatch
-}
 
 // fault is one kind of trouble. It returns when the trouble is over, though not its consequences.
 type fault struct {
 	name   string
 	weight int
-	do     func(w *world)
+	// alone says that no other fault happens meanwhile, and that it is called on the goroutine of the test.
+	alone bool
+	do    func(w *world, rnd *rand.Rand) error
 }
 
 var faults = []fault{
-	{"kill a worker", 3, func(w *world) {
-		if pid, _, err := w.c.WorkerOf(); err == nil {
+	{"kill a worker", 3, false, func(w *world, rnd *rand.Rand) error {
+		if pid, _ := w.worker(rnd); pid != 0 {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 		}
+		return nil
 	}},
-	{"kill a TaskManager", 3, func(w *world) { w.restart(w.pick(w.c.TaskManagers())) }},
-	{"kill the leading JobManager", 2, killLeader},
-	{"kill the leading JobManager, nothing else", 2, func(w *world) { w.unnoticed(killLeader) }},
-	{"kill a JobManager", 2, func(w *world) { w.restart(w.pick(w.c.JobManagers())) }},
-	{"kill everything", 1, func(w *world) {
-		all := append(w.c.TaskManagers(), w.c.JobManagers()...)
-		for _, p := range all {
-			require.NoError(w.t, p.Kill())
-		}
-		for _, p := range all {
-			require.NoError(w.t, p.Start())
-		}
+	{"kill a TaskManager", 3, false, func(w *world, rnd *rand.Rand) error {
+		return w.onNode(pick(rnd, w.c.TaskManagers()), func(p *localcluster.Process) error { return w.kill(rnd, p) })
 	}},
-	{"freeze a TaskManager", 2, func(w *world) { w.freeze(w.pick(w.c.TaskManagers()).PID(), 8*time.Second) }},
-	{"freeze a worker", 2, func(w *world) {
-		if pid, _, err := w.c.WorkerOf(); err == nil {
-			w.freeze(pid, 8*time.Second)
-		}
+	{"kill the leading JobManager", 2, false, func(w *world, rnd *rand.Rand) error {
+		return w.onNode(w.leader(), func(p *localcluster.Process) error { return w.kill(rnd, p) })
 	}},
-	{"freeze the leading JobManager", 1, freezeLeader},
-	{"freeze the leading JobManager, nothing else", 2, func(w *world) { w.unnoticed(freezeLeader) }},
-	{"isolate the leading JobManager", 1, isolateLeader},
-	{"isolate the leading JobManager, nothing else", 2, func(w *world) { w.unnoticed(isolateLeader) }},
-	{"isolate a JobManager, nothing else", 1, func(w *world) { w.unnoticed(isolateAny) }},
-	{"slow broker", 2, func(w *world) {
-		w.proxy.Delay(w.upTo(300 * time.Millisecond))
-		w.sleep(w.upTo(5 * time.Second))
-		w.proxy.Delay(0)
+	{"kill a JobManager", 1, false, func(w *world, rnd *rand.Rand) error {
+		return w.onNode(pick(rnd, w.c.JobManagers()), func(p *localcluster.Process) error { return w.kill(rnd, p) })
 	}},
-	{"cut the broker off", 2, func(w *world) {
-		w.proxy.Cut()
-		w.sleep(w.upTo(4 * time.Second))
-		w.proxy.Restore()
+	{"kill everything", 1, false, killEverything},
+	{"freeze a TaskManager", 2, false, func(w *world, rnd *rand.Rand) error {
+		return w.onNode(pick(rnd, w.c.TaskManagers()), func(p *localcluster.Process) error {
+			freeze(rnd, p.PID(), 8*time.Second)
+			return nil
+		})
 	}},
-	{"break the broker's connections", 2, func(w *world) { w.proxy.Break() }},
-	{"kill the broker", 1, func(w *world) {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-		defer cancel()
-		var err error
-		w.run.WhileQuiet(func() { err = errors.Join(w.broker.Kill(), w.broker.Restart(ctx)) })
-		require.NoError(w.t, err)
-	}},
-}
-
-func killLeader(w *world) {
-	if leader := w.leader(); leader != nil {
-		w.restart(leader)
-	}
-}
-
-func freezeLeader(w *world) {
-	if leader := w.leader(); leader != nil {
-		w.freeze(leader.PID(), 12*time.Second)
-	}
-}
-
-func isolateLeader(w *world) {
-	if leader := w.leader(); leader != nil {
-		w.isolate(leader)
-	}
-}
-
-func isolateAny(w *world) { w.isolate(w.pick(w.c.JobManagers())) }
-
-func (w *world) isolate(p *localcluster.Process) {
-	w.network.Isolate(p)
-	w.sleep(w.upTo(12 * time.Second))
-	w.network.Heal()
-}
-
-// unnoticed lets a fault happen to a minority of the JobManagers while nothing else is wrong, and requires that no task notices.
-func (w *world) unnoticed(do func(*world)) {
-	before := w.calm()
-	workers := w.c.WorkersByTaskManager()
-	do(w)
-	after := w.calm()
-	require.Equal(w.t, before.Attempt, after.Attempt, "a fault of a JobManager alone restarted the job: %v", after.Failures)
-	require.Equal(w.t, workers, w.c.WorkersByTaskManager(), "worker processes")
-}
-
-// calm waits until every node is there and the job has completed a checkpoint that began now, if there is still input for one.
-func (w *world) calm() harness.JobView {
-	w.c.WaitWhole(time.Minute)
-	now := time.Now()
-	harness.Eventually(w.t, time.Minute, "a checkpoint begun now", func() error {
-		if last := w.checkpoints.Last(); !last.Triggered.After(now) && !w.run.Finished() {
-			return fmt.Errorf("the last one is %d, begun %s before", last.ID, now.Sub(last.Triggered))
+	{"freeze a worker", 2, false, func(w *world, rnd *rand.Rand) error {
+		if pid, _ := w.worker(rnd); pid != 0 {
+			freeze(rnd, pid, 8*time.Second)
 		}
 		return nil
-	})
-	return w.c.WaitState(w.job, "RUNNING", time.Minute)
+	}},
+	{"freeze a worker until it is replaced", 1, false, freezeUntilReplaced},
+	{"freeze the leading JobManager", 1, false, func(w *world, rnd *rand.Rand) error {
+		return w.onNode(w.leader(), func(p *localcluster.Process) error {
+			freeze(rnd, p.PID(), 12*time.Second)
+			return nil
+		})
+	}},
+
+	{"kill the leading JobManager, nothing else", 1, true, func(w *world, rnd *rand.Rand) (err error) {
+		w.unnoticed(func() {
+			if p := w.leader(); p != nil {
+				err = w.kill(rnd, p)
+			}
+		})
+		return err
+	}},
+	{"freeze the leading JobManager, nothing else", 1, true, func(w *world, rnd *rand.Rand) error {
+		w.unnoticed(func() {
+			if p := w.leader(); p != nil {
+				freeze(rnd, p.PID(), 12*time.Second)
+			}
+		})
+		return nil
+	}},
+	{"isolate the leading JobManager, nothing else", 1, true, func(w *world, rnd *rand.Rand) error {
+		w.unnoticed(func() {
+			if p := w.leader(); p != nil {
+				w.trouble(rnd, harness.Trouble{A: p.ID}, 12*time.Second)
+			}
+		})
+		return nil
+	}},
+	{"isolate a JobManager, nothing else", 1, true, func(w *world, rnd *rand.Rand) error {
+		w.unnoticed(func() { w.trouble(rnd, harness.Trouble{A: pick(rnd, w.c.JobManagers()).ID}, 12*time.Second) })
+		return nil
+	}},
+
+	{"isolate a node", 2, false, func(w *world, rnd *rand.Rand) error {
+		p := pick(rnd, w.nodes())
+		w.note("    %s", p.ID)
+		w.trouble(rnd, harness.Trouble{A: p.ID}, 10*time.Second)
+		return nil
+	}},
+	{"silence between two", 3, false, func(w *world, rnd *rand.Rand) error {
+		w.trouble(rnd, harness.Trouble{A: w.party(rnd), B: w.party(rnd)}, 8*time.Second)
+		return nil
+	}},
+	{"no connections between two", 3, false, func(w *world, rnd *rand.Rand) error {
+		w.trouble(rnd, harness.Trouble{A: w.party(rnd), B: w.party(rnd), Refuse: true}, 5*time.Second)
+		return nil
+	}},
+	{"broken connections between two", 2, false, func(w *world, rnd *rand.Rand) error {
+		a, b := w.party(rnd), w.party(rnd)
+		w.note("    %s and %s", a, b)
+		w.network.Break(a, b)
+		return nil
+	}},
+	{"slow connections between two", 2, false, func(w *world, rnd *rand.Rand) error {
+		w.trouble(rnd, harness.Trouble{A: w.party(rnd), B: w.party(rnd), Delay: upTo(rnd, 300*time.Millisecond)}, 5*time.Second)
+		return nil
+	}},
+	{"slow network", 1, false, func(w *world, rnd *rand.Rand) error {
+		w.trouble(rnd, harness.Trouble{Delay: upTo(rnd, 100*time.Millisecond)}, 5*time.Second)
+		return nil
+	}},
+
+	{"slow broker", 2, false, func(w *world, rnd *rand.Rand) error {
+		w.trouble(rnd, harness.Trouble{A: harness.BrokerParty, Delay: upTo(rnd, 300*time.Millisecond)}, 5*time.Second)
+		return nil
+	}},
+	{"cut the broker off", 2, false, func(w *world, rnd *rand.Rand) error {
+		w.trouble(rnd, harness.Trouble{A: harness.BrokerParty, Refuse: true}, 4*time.Second)
+		return nil
+	}},
+	{"silence the broker", 1, false, func(w *world, rnd *rand.Rand) error {
+		w.trouble(rnd, harness.Trouble{A: harness.BrokerParty}, 6*time.Second)
+		return nil
+	}},
+	{"break the broker's connections", 2, false, func(w *world, _ *rand.Rand) error {
+		w.network.Break(harness.BrokerParty, "")
+		return nil
+	}},
+	{"freeze the broker", 1, false, func(w *world, rnd *rand.Rand) error {
+		return w.onBroker(func() error {
+			err := w.broker.Pause()
+			last(upTo(rnd, 5*time.Second))
+			return errors.Join(err, w.broker.Resume())
+		})
+	}},
+	{"kill the broker", 1, false, func(w *world, _ *rand.Rand) error {
+		return w.onBroker(func() (err error) {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			defer cancel()
+			w.quietly(func() { err = errors.Join(w.broker.Kill(), w.broker.Restart(ctx)) })
+			return err
+		})
+	}},
+
+	{"full disk", 2, false, fullDisk},
+	{"fault point", 6, false, atPoint},
+	{"end a job and go on from there", 4, false, func(w *world, rnd *rand.Rand) error { return pick(rnd, w.lives).succeed(rnd) }},
 }
 
 // next draws a fault by its weight.
-func (w *world) next() fault {
+func next(rnd *rand.Rand, alone bool) fault {
 	total := 0
 	for _, f := range faults {
-		total += f.weight
+		if alone || !f.alone {
+			total += f.weight
+		}
 	}
-	n := w.rnd.IntN(total)
+	n := rnd.IntN(total)
 	for _, f := range faults {
-		if n -= f.weight; n < 0 {
-			return f
+		if alone || !f.alone {
+			if n -= f.weight; n < 0 {
+				return f
+			}
 		}
 	}
 	panic("unreachable")
 }
 
-func (w *world) pick(ps []*localcluster.Process) *localcluster.Process {
-	return ps[w.rnd.IntN(len(ps))]
+// onNode lets something happen to a node, unless something happens to it already.
+func (w *world) onNode(p *localcluster.Process, do func(*localcluster.Process) error) error {
+	if p == nil {
+		return nil
+	}
+	release, ok := w.claim(p.ID)
+	if !ok {
+		return nil
+	}
+	defer release()
+	w.note("    %s", p.ID)
+	return do(p)
 }
 
-func (w *world) leader() *localcluster.Process {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	leader, err := w.c.WaitLeader(ctx)
+func (w *world) onBroker(do func() error) error {
+	release, ok := w.claim(harness.BrokerParty)
+	if !ok {
+		return nil
+	}
+	defer release()
+	return do()
+}
+
+func (w *world) trouble(rnd *rand.Rand, t harness.Trouble, limit time.Duration) {
+	w.note("    %+v", t)
+	end := w.network.Trouble(t)
+	last(upTo(rnd, limit))
+	end()
+}
+
+func (w *world) party(rnd *rand.Rand) string {
+	return pick(rnd, append(ids(w.nodes()), harness.BrokerParty, harness.BrokerParty))
+}
+
+func killEverything(w *world, _ *rand.Rand) error {
+	all := w.nodes()
+	release, ok := w.claim(ids(all)...)
+	if !ok {
+		return nil
+	}
+	defer release()
+	var errs []error
+	for _, p := range all {
+		if err := p.Kill(); err != nil && p.Running() {
+			errs = append(errs, err)
+		}
+	}
+	for _, p := range all {
+		errs = append(errs, p.Start())
+	}
+	return errors.Join(errs...)
+}
+
+// freezeUntilReplaced stops a worker together with its TaskManager, waits until the cluster has given them up, and lets both wake.
+func freezeUntilReplaced(w *world, rnd *rand.Rand) error {
+	pid, tm := w.worker(rnd)
+	for _, p := range w.c.TaskManagers() {
+		if p.ID != tm || pid == 0 {
+			continue
+		}
+		return w.onNode(p, func(p *localcluster.Process) error {
+			if syscall.Kill(pid, syscall.SIGSTOP) != nil || p.Signal(syscall.SIGSTOP) != nil {
+				return nil // ended meanwhile
+			}
+			last(7*time.Second + upTo(rnd, 5*time.Second))
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+			last(upTo(rnd, 300*time.Millisecond)) // before it is killed
+			return p.Signal(syscall.SIGCONT)
+		})
+	}
+	return nil
+}
+
+// fullDisk takes all space from checkpoint storage, or from a node's own directory.
+func fullDisk(w *world, rnd *rand.Rand) error {
+	if len(w.disks) == 0 {
+		w.note("    skipped: small file systems cannot be mounted")
+		return nil
+	}
+	disk := pick(rnd, w.disks)
+	release, ok := w.claim(disk)
+	if !ok {
+		return nil
+	}
+	defer release()
+	w.note("    %s", filepath.Base(disk))
+	w.excused()
+	name := filepath.Join(disk, "somebody-elses-file")
+	f, err := os.Create(name)
 	if err != nil {
-		return nil // an election is going on; there will be other faults
+		return nil // full of something else
 	}
-	return leader
-}
-
-func (w *world) restart(p *localcluster.Process) {
-	require.NoError(w.t, p.Kill())
-	w.sleep(w.upTo(2 * time.Second))
-	require.NoError(w.t, p.Start())
-}
-
-func (w *world) freeze(pid int, limit time.Duration) {
-	if syscall.Kill(pid, syscall.SIGSTOP) != nil {
-		return // it has ended
+	defer f.Close()
+	for _, size := range []int{1 << 20, 4 << 10} {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
 	}
-	w.sleep(w.upTo(limit))
-	_ = syscall.Kill(pid, syscall.SIGCONT)
+	last(upTo(rnd, 5*time.Second))
+	w.excused()
+	return os.Remove(name)
 }
 
-func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rnd.Int64N(int64(d))) }
+// atPoint lets whoever comes by one of the fault points die, freeze, hang, be slow or go on with an error.
+func atPoint(w *world, rnd *rand.Rand) error {
+	point := faultpoint.Point(pick(rnd, w.points))
+	role, nodes := "worker", w.c.TaskManagers()
+	switch {
+	case strings.HasPrefix(string(point), "jm."):
+		role, nodes = "JobManager", w.c.JobManagers()
+	case strings.HasPrefix(string(point), "tm."):
+		role = "TaskManager"
+	}
+	release, ok := w.claim(ids(nodes)...)
+	if !ok {
+		return nil
+	}
+	defer release()
+	action := pick(rnd, []string{"kill", "kill", "stop", "hang", "error", "delay:" + upTo(rnd, 3*time.Second).String()})
+	if nth := 1 + rnd.IntN(4); rnd.IntN(2) == 0 {
+		action += fmt.Sprintf("@%d", nth)
+	}
+	w.note("    %s at %s: %s", role, point, action)
+	w.excused()
+	for _, p := range nodes {
+		w.c.Arm(p, point, action)
+	}
+	defer func() {
+		for _, p := range nodes {
+			w.c.Disarm(p, point)
+		}
+	}()
+	deadline := time.Now().Add(6 * time.Second)
+	for time.Now().Before(deadline) && !w.anyFired(nodes, point) {
+		last(50 * time.Millisecond)
+	}
+	last(upTo(rnd, 6*time.Second))
+	var errs []error
+	for _, p := range nodes {
+		if !w.c.Fired(p, point) {
+			continue
+		}
+		w.note("    %s was there", p.ID)
+		for _, pid := range append(harness.Workers(p), p.PID()) {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+		switch {
+		case !p.Running():
+			errs = append(errs, p.Start())
+		case !strings.HasPrefix(action, "hang"):
+		case role == "worker":
+			for _, pid := range harness.Workers(p) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		default:
+			errs = append(errs, w.kill(rnd, p))
+		}
+	}
+	w.excused()
+	return errors.Join(errs...)
+}
 
-// sleep lets trouble last; it is the test's load, not a wait for a condition.
-func (w *world) sleep(d time.Duration) { time.Sleep(d) }
+func (w *world) anyFired(nodes []*localcluster.Process, point faultpoint.Point) bool {
+	for _, p := range nodes {
+		if w.c.Fired(p, point) {
+			return true
+		}
+	}
+	return false
+}

@@ -17,6 +17,7 @@ import (
 	kafkasource "github.com/weir-stream/weir/sources/kafka"
 	"github.com/weir-stream/weir/stream"
 	"github.com/weir-stream/weir/stream/window"
+	"github.com/weir-stream/weir/test/robustness/sequences"
 )
 
 func main() { stream.Main(job) }
@@ -39,7 +40,7 @@ type options struct {
 func parse() (options, error) {
 	o := options{checkpoints: stream.DefaultCheckpoints()}
 	f := flag.NewFlagSet("job", flag.ContinueOnError)
-	f.StringVar(&o.shape, "shape", "orders", "orders, pass, keyed, count, hoard, slow, windows, boom, badplan")
+	f.StringVar(&o.shape, "shape", "orders", "orders, pass, keyed, count, hoard, slow, windows, boom, badplan, or one of package sequences")
 	f.StringVar(&o.brokers, "brokers", "", "bootstrap servers")
 	f.StringVar(&o.in, "in", "", "input topic")
 	f.StringVar(&o.out, "out", "", "output topic")
@@ -138,6 +139,8 @@ func job(env *stream.Env) error {
 		stream.To(in, "twin", o.to())
 		stream.To(in, "twin", o.to())
 		stream.To(in, "impossible", kafkasink.New("", "", func(message) (kafkasink.Record, error) { return kafkasink.Record{}, nil }))
+	case string(sequences.PassThrough), string(sequences.Counted), string(sequences.Merged):
+		return sequences.Describe(env, sequences.Shape(o.shape), o.brokers, o.in, o.out, o.sink()...)
 	default:
 		return fmt.Errorf("unknown shape %q", o.shape)
 	}
