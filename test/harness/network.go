@@ -28,6 +28,7 @@ type Network struct {
 	troubles map[*Trouble]bool
 	closed   bool
 	links    map[*link]bool
+	owner    map[string]string // id of the node by its socket, as last looked up
 	proxies  []net.Listener
 	wg       sync.WaitGroup
 

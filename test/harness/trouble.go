@@ -180,12 +180,14 @@ func (w *Network) identify(only ...*link) {
 	const tries = 20
 	for try := 0; try < tries && len(unknown) > 0; try++ {
 		inodes := socketInodes(unknown)
-		if len(inodes) == 0 {
-			continue
+		for _, inode := range inodes {
+			if _, ok := w.owner[inode]; !ok {
+				w.owner = w.owners()
+				break
+			}
 		}
-		owners := w.owners()
 		for pair, inode := range inodes {
-			unknown[pair].origin, unknown[pair].known = owners[inode], true
+			unknown[pair].origin, unknown[pair].known = w.owner[inode], true
 			delete(unknown, pair)
 		}
 	}

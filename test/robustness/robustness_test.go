@@ -28,7 +28,9 @@ const (
 	defaultDuration = 30 * time.Second
 	// longRun is the duration from which there are several windows, and time for the checks that take some.
 	longRun = 90 * time.Second
-	rate    = 600 // records per second of each job
+	// longFault is what a fault may take without being mentioned.
+	longFault = 10 * time.Second
+	rate      = 600 // records per second of each job
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
@@ -150,8 +152,12 @@ func (w *world) step(rnd *rand.Rand) int {
 	for _, f := range drawn {
 		w.note("%s", f.name)
 		do := func(rnd *rand.Rand) {
+			begin := time.Now()
 			if err := f.do(w, rnd); err != nil {
 				errs <- fmt.Errorf("%s: %w", f.name, err)
+			}
+			if d := time.Since(begin); d > longFault {
+				w.note("%s took %s", f.name, d.Round(100*time.Millisecond))
 			}
 		}
 		own := rand.New(rand.NewPCG(rnd.Uint64(), 0))
