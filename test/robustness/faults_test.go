@@ -153,6 +153,7 @@ var faults = []fault{
 	}},
 
 	{"full disk", 2, false, fullDisk},
+	{"slow storage", 1, false, slowStorage},
 	{"fault point", 6, false, atPoint},
 	{"end a job and go on from there", 4, false, func(w *world, rnd *rand.Rand) error { return pick(rnd, w.lives).succeed(rnd) }},
 }
@@ -237,13 +238,13 @@ func freezeUntilReplaced(w *world, rnd *rand.Rand) error {
 			continue
 		}
 		return w.onNode(p, func(p *localcluster.Process) error {
-			if syscall.Kill(pid, syscall.SIGSTOP) != nil || p.Signal(syscall.SIGSTOP) != nil {
-				return nil // ended meanwhile
-			}
+			_ = syscall.Kill(pid, syscall.SIGSTOP) // both may have ended meanwhile
+			_ = p.Signal(syscall.SIGSTOP)
 			last(7*time.Second + upTo(rnd, 5*time.Second))
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 			last(upTo(rnd, 300*time.Millisecond)) // before it is killed
-			return p.Signal(syscall.SIGCONT)
+			_ = p.Signal(syscall.SIGCONT)
+			return nil
 		})
 	}
 	return nil
@@ -279,6 +280,26 @@ func fullDisk(w *world, rnd *rand.Rand) error {
 	return os.Remove(name)
 }
 
+// slowStorage delays everything that is written to checkpoint storage.
+func slowStorage(w *world, rnd *rand.Rand) error {
+	nodes := w.nodes()
+	release, ok := w.claim(string(faultpoint.PutDue))
+	if !ok {
+		return nil
+	}
+	defer release()
+	action := "delay:" + upTo(rnd, 3*time.Second).String()
+	w.note("    %s", action)
+	for _, p := range nodes {
+		w.c.Arm(p, faultpoint.PutDue, action)
+	}
+	last(upTo(rnd, 8*time.Second))
+	for _, p := range nodes {
+		w.c.Disarm(p, faultpoint.PutDue)
+	}
+	return nil
+}
+
 // atPoint lets whoever comes by one of the fault points die, freeze, hang, be slow or go on with an error.
 func atPoint(w *world, rnd *rand.Rand) error {
 	point := faultpoint.Point(pick(rnd, w.points))
@@ -288,8 +309,10 @@ func atPoint(w *world, rnd *rand.Rand) error {
 		role, nodes = "JobManager", w.c.JobManagers()
 	case strings.HasPrefix(string(point), "tm."):
 		role = "TaskManager"
+	case strings.HasPrefix(string(point), "storage."):
+		role, nodes = "node", pick(rnd, [][]*localcluster.Process{w.c.TaskManagers(), w.c.JobManagers()})
 	}
-	release, ok := w.claim(ids(nodes)...)
+	release, ok := w.claim(append(ids(nodes), string(point))...)
 	if !ok {
 		return nil
 	}

@@ -107,7 +107,8 @@ func (l *life) succeed(rnd *rand.Rand) error {
 	defer release()
 	l.round++
 	request := fmt.Sprintf("%s-end-%d", l.name, l.round)
-	old, from := l.id, ""
+	old := l.id
+	var from string
 	switch rnd.IntN(3) {
 	case 0:
 		r, err := l.w.ask(request, "stop", old, "--savepoint", "file://"+l.w.c.Dir+"/savepoints")
