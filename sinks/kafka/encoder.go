@@ -44,6 +44,9 @@ func (e *encoder[T]) connect(ctx context.Context, sc sinks.Context) error {
 	if err := c.reach(ctx); err != nil {
 		return err
 	}
+	if sc.SettleOnly {
+		return nil // the topics may be gone, and nothing will be written to them
+	}
 	topics := []string{e.settings.topic}
 	if e.settings.deadLetters != "" {
 		topics = append(topics, e.settings.deadLetters)

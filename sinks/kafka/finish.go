@@ -174,45 +174,71 @@ func (c *cluster) prove(ctx context.Context, p *prepared) (verdict, error) {
 }
 
 func (c *cluster) view(ctx context.Context, p *prepared) (coordinatorView, error) {
-	described, err := kadm.NewClient(c.cl).DescribeTransactions(ctx, p.ID)
+	described, err := c.describe(ctx, p.ID)
 	if err != nil {
-		return 0, kafkaconn.OrRefused(err, onTransaction("Describe", p.ID))
+		return 0, err
 	}
-	d, err := described.On(p.ID, nil)
-	if errors.Is(err, kerr.TransactionalIDNotFound) {
-		return viewOther, nil
-	}
-	if err == nil {
-		err = d.Err
-	}
-	if err != nil {
-		if errors.Is(err, kerr.TransactionalIDNotFound) {
-			return viewOther, nil
-		}
-		return 0, kafkaconn.OrRefused(err, onTransaction("Describe", p.ID))
-	}
+	return viewOf(described[p.ID], p), nil
+}
+
+// viewOf says what the coordinator's description of an id means for a transaction; the zero description is that of an unknown id.
+func viewOf(d kadm.DescribedTransaction, p *prepared) coordinatorView {
 	// While a transaction is being ended the coordinator may show the next epoch already.
 	ours := d.ProducerID == p.Identity.ProducerID && (d.ProducerEpoch == p.Identity.ProducerEpoch || d.ProducerEpoch == p.Identity.ProducerEpoch+1)
 	switch {
-	case ours && d.State == "Ongoing" && d.ProducerEpoch == p.Identity.ProducerEpoch:
-		return viewOpen, nil
+	case ours && d.State == stateOngoing && d.ProducerEpoch == p.Identity.ProducerEpoch:
+		return viewOpen
 	case ours && d.State == "PrepareCommit":
-		return viewCommitting, nil
+		return viewCommitting
 	case ours && (d.State == "PrepareAbort" || d.State == "PrepareEpochFence"):
-		return viewAborting, nil
+		return viewAborting
 	}
-	return viewOther, nil
+	return viewOther
+}
+
+// stateOngoing is the coordinator's word for a transaction that nobody has begun to end.
+const stateOngoing = "Ongoing"
+
+// describe asks the coordinators about ids. Those that the broker does not know are not in the answer.
+func (c *cluster) describe(ctx context.Context, ids ...string) (map[string]kadm.DescribedTransaction, error) {
+	out := make(map[string]kadm.DescribedTransaction, len(ids))
+	if len(ids) == 0 {
+		return out, nil
+	}
+	described, err := kadm.NewClient(c.cl).DescribeTransactions(ctx, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("describe transactions: %w", kafkaconn.OrRefused(err, onTransaction("Describe", ids[0])))
+	}
+	for _, id := range ids {
+		d, err := described.On(id, nil)
+		if err == nil {
+			err = d.Err
+		}
+		switch {
+		case err == nil:
+			out[id] = d
+		case errors.Is(err, kerr.TransactionalIDNotFound):
+		default:
+			return nil, fmt.Errorf("describe transaction %s: %w", id, kafkaconn.OrRefused(err, onTransaction("Describe", id)))
+		}
+	}
+	return out, nil
 }
 
 // initIDs initialises transactional ids that exist at the broker, which aborts what is open on them and fences their writers. Ids that
-// the broker does not know have nothing to end.
-func (c *cluster) initIDs(ctx context.Context, ids []string) error {
-	existing, err := c.existing(ctx, ids)
+// the broker does not know have nothing to end. With openOnly those with nothing open are left alone.
+func (c *cluster) initIDs(ctx context.Context, ids []string, openOnly bool) error {
+	described, err := c.describe(ctx, ids...)
 	if err != nil {
 		return err
 	}
-	errs := make(chan error, len(existing))
-	for _, id := range existing {
+	errs := make(chan error, len(described))
+	begun := 0
+	for id, d := range described {
+		if openOnly && d.State != stateOngoing {
+			continue
+		}
+		begun++
 		// franz-go pipelines the requests on one connection to each coordinator.
 		go func() {
 			err := c.initID(ctx, id)
@@ -221,37 +247,12 @@ func (c *cluster) initIDs(ctx context.Context, ids []string) error {
 		}()
 	}
 	var first error
-	for range existing {
+	for range begun {
 		if err := <-errs; err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
-}
-
-func (c *cluster) existing(ctx context.Context, ids []string) ([]string, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	described, err := kadm.NewClient(c.cl).DescribeTransactions(ctx, ids...)
-	if err != nil {
-		return nil, fmt.Errorf("describe transactions: %w", kafkaconn.OrRefused(err, onTransaction("Describe", ids[0])))
-	}
-	var existing []string
-	for _, id := range ids {
-		d, err := described.On(id, nil)
-		if err == nil {
-			err = d.Err
-		}
-		switch {
-		case err == nil:
-			existing = append(existing, id)
-		case errors.Is(err, kerr.TransactionalIDNotFound):
-		default:
-			return nil, fmt.Errorf("describe transaction %s: %w", id, kafkaconn.OrRefused(err, onTransaction("Describe", id)))
-		}
-	}
-	return existing, nil
 }
 
 // fenceTimeout is the transaction timeout of an id that nobody will write with again; the broker's cap may be lower.

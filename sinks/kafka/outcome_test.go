@@ -79,14 +79,14 @@ func TestOutcomes(t *testing.T) {
 			},
 			"aborted by initialising the id": {
 				arrange: func(t *testing.T, s *transactional[int], p *prepared) {
-					require.NoError(t, s.cluster.initIDs(t.Context(), []string{p.ID}))
+					require.NoError(t, s.cluster.initIDs(t.Context(), []string{p.ID}, false))
 				},
 				check: func(t *testing.T, err error) { require.ErrorIs(t, err, sinks.ErrLost) },
 			},
 			"committed, then the id initialised": {
 				arrange: func(t *testing.T, s *transactional[int], p *prepared) {
 					require.NoError(t, finishNow(t, s, p))
-					require.NoError(t, s.cluster.initIDs(t.Context(), []string{p.ID}))
+					require.NoError(t, s.cluster.initIDs(t.Context(), []string{p.ID}, false))
 				},
 				check: func(t *testing.T, err error) { require.NoError(t, err) }, visible: true,
 			},

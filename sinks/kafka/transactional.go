@@ -20,7 +20,8 @@ type transactional[T any] struct {
 	lanes   *lanes
 	logger  *slog.Logger
 	current *txn
-	warned  string // id of the transaction whose age was last warned of
+	place   sinks.Context
+	v2      bool // the cluster speaks the second transaction protocol
 }
 
 // txn is an open transaction.
@@ -30,31 +31,34 @@ var (
 	_ sinks.TwoPhaseCommitSink[int, *txn] = (*transactional[int])(nil)
 	_ sinks.Releaser                      = (*transactional[int])(nil)
 	_ sinks.Prover                        = (*transactional[int])(nil)
+	_ sinks.Inspector                     = (*transactional[int])(nil)
+	_ sinks.TimeLimited                   = (*transactional[int])(nil)
 )
 
 // Open meets the cluster, checks the transaction timeout, and initialises the first id of this attempt, so that what the broker
 // refuses is told before anything runs. Ids of former attempts are not touched.
 func (s *transactional[T]) Open(ctx context.Context, sc sinks.Context) error {
-	s.logger = sc.Logger
+	s.logger, s.place = sc.Logger, sc
 	if err := s.connect(ctx, sc); err != nil {
 		return err
 	}
 	limit, known := s.cluster.maxTimeout(ctx)
 	s.timeout, s.cluster.timeoutCap = limit, limit
-	if s.settings.timeout != nil {
-		s.timeout = *s.settings.timeout
-		if known && s.timeout > limit {
-			return operator.Fatal(fmt.Errorf("transaction timeout %s is above the broker's cap transaction.max.timeout.ms = %s; lower the sink's transaction timeout or raise the broker's cap", s.timeout, limit))
-		}
-	}
-	if err := checkTimeout(s.timeout, sc.Checkpoints); err != nil {
-		return operator.Fatal(err)
-	}
+	s.ids = slots.NewScheme(s.settings.prefix, sc)
 	v2, err := s.cluster.transactionsV2(ctx)
 	if err != nil {
 		return err
 	}
-	s.ids = slots.NewScheme(s.settings.prefix, sc)
+	s.v2 = v2
+	if s.settings.timeout != nil {
+		s.timeout = *s.settings.timeout
+		if !sc.SettleOnly && known && s.timeout > limit {
+			return operator.Fatal(fmt.Errorf("transaction timeout %s is above the broker's cap transaction.max.timeout.ms = %s; lower the sink's transaction timeout or raise the broker's cap", s.timeout, limit))
+		}
+	}
+	if err := checkTimeout(s.timeout, sc.Checkpoints); err != nil && !sc.SettleOnly {
+		return operator.Fatal(err)
+	}
 	open := func(slot int) (*lane, error) {
 		return s.newLane(slot, s.ids.ID(sc.Attempt, sc.Subtask, slot), v2)
 	}
@@ -66,6 +70,9 @@ func (s *transactional[T]) Open(ctx context.Context, sc sinks.Context) error {
 	renew := !probe.producer.TransactionsV2()
 	probe.producer.Close()
 	s.lanes = newLanes(slotBound(sc.Checkpoints), renew, s.settings.deadline, s.logger, open)
+	if sc.SettleOnly {
+		return nil // nothing will be written
+	}
 	return refusedTimeout(s.lanes.ready(ctx), s.timeout)
 }
 
@@ -193,10 +200,6 @@ func (s *transactional[T]) Prove(ctx context.Context, pending []sinks.Committabl
 			return err
 		}
 		age, known := s.lanes.age(p.ID)
-		if age > s.timeout/2 && s.warned != p.ID {
-			s.warned = p.ID
-			s.logger.Warn("a transaction is past half of its timeout", "transaction", p.ID, "age", age, "timeout", s.timeout)
-		}
 		if !known || s.timeout-age <= budget || jumped(time.Since(p.Started), age) {
 			old = append(old, p)
 		}
@@ -296,7 +299,7 @@ func (s *transactional[T]) RecoverCommit(ctx context.Context, cs []sinks.Committ
 }
 
 func (s *transactional[T]) RecoverAbort(ctx context.Context, scope operator.Scope) error {
-	return s.cluster.initIDs(ctx, s.ids.Share(scope))
+	return s.cluster.initIDs(ctx, s.ids.Share(scope), scope.Again)
 }
 
 // abortLimit bounds the end of a transaction at Close; a successor's fencing ends what is left.

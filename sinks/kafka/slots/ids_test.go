@@ -38,3 +38,21 @@ func TestShareOfFormerIDs(t *testing.T) {
 		require.Equal(t, 1, n, id)
 	}
 }
+
+func TestIDsAreTakenApart(t *testing.T) {
+	s := slots.NewScheme("weir", sinks.Context{ClusterID: "c", JobID: "j", UID: "out.1"})
+	attempt, subtask, slot, ok := s.Parse(s.ID(12, 3, 4))
+	require.True(t, ok)
+	require.Equal(t, []int{12, 3, 4}, []int{int(attempt), subtask, slot})
+	job, ok := s.Job(slots.NewScheme("weir", sinks.Context{ClusterID: "c", JobID: "other", UID: "a.b"}).ID(1, 2, 3))
+	require.True(t, ok)
+	require.Equal(t, "other", job)
+	for _, foreign := range []string{"", "mine", "weir.c.j.out.1", "weir.c.j.out.1.1.2", "weir.c.j.out.1.1.2.3.4", "weir.c.j.out.1.1.x.3", "weir.c.j.out.1.1.-2.3", "weir.c.j.out.10.1.2.3"} {
+		_, _, _, ok := s.Parse(foreign)
+		require.False(t, ok, foreign)
+	}
+	for _, foreign := range []string{"", "weir.d.j.u.1.2.3", "weir.c.", "other.c.j.u.1.2.3", "weir.c.0123456789abcdef.1"} {
+		_, ok := s.Job(foreign)
+		require.False(t, ok, foreign)
+	}
+}
