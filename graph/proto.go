@@ -29,7 +29,7 @@ func ToProto(g *Graph) *jobv1.Graph {
 			MaxRestarts:    uint32(g.Restarts.MaxRestarts),
 			WindowMs:       uint64(g.Restarts.Window.Milliseconds()),
 		},
-		Fingerprint: g.Fingerprint,
+		Fingerprint: g.Fingerprint, TransactionsCommand: true,
 	}
 	for _, v := range g.Vertices {
 		pv := &jobv1.Vertex{Id: v.ID, Parallelism: uint32(v.Parallelism), Source: v.Source}

@@ -128,6 +128,7 @@ func (b *builder) task(k taskKey) error {
 		Vertex: k.vertex, Subtask: k.subtask, Parallelism: v.Parallelism,
 		Chain: chain, Inbox: in.inbox, Outputs: outputs, Sent: counter,
 		Snapshots: &snapshot.Writer{Store: b.w.cfg.Store, Dir: b.taskDir(k), Prefix: b.prefix(k)},
+		Inspect:   b.d.prepare.GetInspectOnly(),
 		Clock:     b.w.cfg.Clock,
 		Logger:    b.w.cfg.Logger.With("task", k.vertex, "subtask", k.subtask),
 		Reporter:  &taskReporter{w: b.w, vertex: k.vertex, subtask: k.subtask, source: v.Source},
@@ -247,7 +248,7 @@ func (b *builder) chain(v graph.Vertex, k taskKey, r *runner, collectors map[str
 		chain[i].Instance, chain[i].Runtime = instance, rt
 		restored, committables := b.point.Operator(op.UID, k.subtask, v.Parallelism)
 		rt.Restored = restored
-		if !b.d.prepare.GetRestore().GetSettled() {
+		if !b.d.prepare.GetRestore().GetSettled() || b.d.prepare.GetInspectOnly() {
 			chain[i].Committables = committables
 			r.committable += len(committables)
 		}
@@ -274,6 +275,8 @@ func (b *builder) runtime(v graph.Vertex, k taskKey, i int) (*operator.Runtime, 
 		Segments:       b.w.cfg.Store,
 
 		AllowDroppedState: p.GetRestore().GetAllowDroppedState(),
+		SettleOnly:        p.GetSettleOnly(),
+		Losses:            operator.LossPolicy(p.GetRestore().GetLossPolicy()),
 	}
 	rt.Stats.Lag.Store(-1)
 	return rt, nil

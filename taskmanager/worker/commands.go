@@ -27,6 +27,9 @@ func (w *Worker) handle(ctx context.Context, cmd *workerv1.Command) error {
 	case *workerv1.Command_Finish:
 		w.finish()
 		return nil
+	case *workerv1.Command_Transactions:
+		w.transactions(c.Transactions)
+		return nil
 	}
 	if d == nil || !d.started || d.settleOnly {
 		// Left over from a time before, or meant for tasks that run.

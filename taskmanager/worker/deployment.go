@@ -25,6 +25,8 @@ type deployment struct {
 	// remote lists the senders to other workers.
 	remote  []remoteSender
 	started bool
+	// old are the tasks of whose transactions' age was warned.
+	old map[taskKey]bool
 }
 
 // runner is one task with what the worker knows of its progress.

@@ -66,7 +66,8 @@ func (w *Worker) prepare(ctx context.Context, p *workerv1.Prepare) error {
 		committed += r.committable
 	}
 	faultpoint.Hit(faultpoint.PreparedDue)
-	w.report.prepared(address, committed)
+	lost := d.lost()
+	w.report.prepared(address, committed-len(lost), lost)
 	return nil
 }
 
@@ -123,7 +124,7 @@ func (w *Worker) start(ctx context.Context, s *workerv1.Start) error {
 		return nil
 	}
 	fenced := w.forEach(ctx, d, func(ctx context.Context, r *runner) error {
-		return r.task.Fence(ctx, func(uid string) operator.Scope { return scope(s, uid, r.task) })
+		return r.task.Fence(ctx, func(uid string) operator.Scope { return scope(s.GetFence(), uid, r.task) })
 	})
 	if !fenced || !d.settleOnly && !w.connect(ctx, s) {
 		return nil
@@ -184,9 +185,9 @@ func (w *Worker) wait(ctx context.Context, g *errgroup.Group) error {
 }
 
 // scope returns the share of a task's sink in fencing former attempts.
-func scope(s *workerv1.Start, uid string, t *task.Task) operator.Scope {
+func scope(attempts []*workerv1.FencedAttempt, uid string, t *task.Task) operator.Scope {
 	sc := operator.Scope{Subtask: t.Subtask(), Parallelism: t.Parallelism()}
-	for _, f := range s.GetFence() {
+	for _, f := range attempts {
 		for _, sink := range f.GetSinks() {
 			if sink.GetUid() == uid {
 				sc.Attempts = append(sc.Attempts, operator.FormerAttempt{

@@ -6,6 +6,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sinks"
 	"github.com/weir-stream/weir/taskmanager/worker/task"
 )
 
@@ -33,8 +34,14 @@ func newReports(send func(*workerv1.Event)) reports {
 	return reports{send, &reported{commits: make(map[uint64]int)}}
 }
 
-func (r reports) prepared(address string, committed int) {
-	r.send(&workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{DataAddress: address, Committed: uint32(committed)}}})
+func (r reports) prepared(address string, committed int, lost []*jobv1.LostOutput) {
+	r.send(&workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{
+		DataAddress: address, Committed: uint32(max(0, committed)), Lost: lost,
+	}}})
+}
+
+func (r reports) transactionsDone(done *workerv1.TransactionsDone) {
+	r.send(&workerv1.Event{Event: &workerv1.Event_TransactionsDone{TransactionsDone: done}})
 }
 
 func (r reports) started() {
@@ -52,6 +59,7 @@ func (r reports) statistics(tasks []*jobv1.TaskStatistics) {
 func (r reports) failed(vertex string, subtask int, err error) {
 	r.send(&workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{
 		Vertex: vertex, Subtask: uint32(subtask), Class: class(err), Message: err.Error(), Stack: task.Stack(err),
+		Lost: sinks.LossesOf(err),
 	}}})
 }
 

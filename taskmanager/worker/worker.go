@@ -75,6 +75,10 @@ type Worker struct {
 	deployment *deployment
 	// finished tells that Finish has been carried out.
 	finished bool
+	// asked are the looks at transactions under way; they end with asking.
+	asked  sync.WaitGroup
+	asking context.Context //nolint:containedctx // ends when the tasks are closed
+	hush   context.CancelFunc
 }
 
 type systemClock struct{}
@@ -95,6 +99,7 @@ func New(cfg Config) *Worker {
 		wake: make(chan struct{}, 1), released: make(chan struct{}), done: make(chan struct{}),
 	}
 	w.report = newReports(cfg.Report)
+	w.asking, w.hush = context.WithCancel(ctx)
 	go func() {
 		defer close(w.done)
 		defer cancel()
@@ -186,7 +191,9 @@ func (w *Worker) run(ctx context.Context) {
 			}
 		case <-ticker.C:
 			if w.deployment != nil && w.deployment.started {
-				w.report.statistics(w.deployment.statistics())
+				figures := w.deployment.statistics()
+				w.report.statistics(figures)
+				w.deployment.warnOfAge(figures, w.cfg.Logger)
 			}
 		}
 	}
@@ -228,12 +235,29 @@ func (w *Worker) take() []*workerv1.Command {
 	return cmds
 }
 
+// endAsking ends the looks at transactions under way. One that does not heed its context is left behind.
+func (w *Worker) endAsking() {
+	w.hush()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		w.asked.Wait()
+	}()
+	patience := time.NewTimer(cancelDeadline)
+	defer patience.Stop()
+	select {
+	case <-over:
+	case <-patience.C:
+	}
+}
+
 // stop ends all tasks and releases what the deployment holds.
 func (w *Worker) stop(clean bool) error {
 	d := w.deployment
 	if d == nil {
 		return nil
 	}
+	w.endAsking()
 	err := d.stop(clean, cancelDeadline)
 	if !errors.Is(err, ErrStuck) {
 		if err := os.RemoveAll(d.dir); err != nil {

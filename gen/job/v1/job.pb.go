@@ -783,9 +783,11 @@ type Graph struct {
 	Checkpoints    *CheckpointConfig      `protobuf:"bytes,5,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
 	Restarts       *RestartPolicy         `protobuf:"bytes,6,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	// Hash over uids, operators, edges, parallelism and codecs.
-	Fingerprint   string `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Fingerprint string `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	// The workers of the job understand the command Transactions; those of older binaries do not.
+	TransactionsCommand bool `protobuf:"varint,20,opt,name=transactions_command,json=transactionsCommand,proto3" json:"transactions_command,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Graph) Reset() {
@@ -865,6 +867,13 @@ func (x *Graph) GetFingerprint() string {
 		return x.Fingerprint
 	}
 	return ""
+}
+
+func (x *Graph) GetTransactionsCommand() bool {
+	if x != nil {
+		return x.TransactionsCommand
+	}
+	return false
 }
 
 // PlanResult is what a job binary writes in plan mode.
@@ -3856,7 +3865,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"multiplier\x18\x03 \x01(\x01R\n" +
 	"multiplier\x12!\n" +
 	"\fmax_restarts\x18\x04 \x01(\rR\vmaxRestarts\x12\x1b\n" +
-	"\twindow_ms\x18\x05 \x01(\x04R\bwindowMs\"\xb9\x02\n" +
+	"\twindow_ms\x18\x05 \x01(\x04R\bwindowMs\"\xec\x02\n" +
 	"\x05Graph\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x0fmax_parallelism\x18\x02 \x01(\rR\x0emaxParallelism\x12/\n" +
@@ -3864,7 +3873,8 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x05edges\x18\x04 \x03(\v2\x11.weir.job.v1.EdgeR\x05edges\x12?\n" +
 	"\vcheckpoints\x18\x05 \x01(\v2\x1d.weir.job.v1.CheckpointConfigR\vcheckpoints\x126\n" +
 	"\brestarts\x18\x06 \x01(\v2\x1a.weir.job.v1.RestartPolicyR\brestarts\x12 \n" +
-	"\vfingerprint\x18\a \x01(\tR\vfingerprint\"\x94\x01\n" +
+	"\vfingerprint\x18\a \x01(\tR\vfingerprint\x121\n" +
+	"\x14transactions_command\x18\x14 \x01(\bR\x13transactionsCommand\"\x94\x01\n" +
 	"\n" +
 	"PlanResult\x12(\n" +
 	"\x05graph\x18\x01 \x01(\v2\x12.weir.job.v1.GraphR\x05graph\x12\x16\n" +

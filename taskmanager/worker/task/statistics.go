@@ -2,6 +2,7 @@ package task
 
 import (
 	"sync/atomic"
+	"time"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/operator"
@@ -48,9 +49,22 @@ func (t *Task) Statistics() *jobv1.TaskStatistics {
 		s.DeadLetterRecords += stats.DeadLetters.Load()
 		s.LostRecords += stats.Lost.Load()
 		s.StateBytes += uint64(max(stats.StateBytes.Load(), 0))
+		if age, timeout := stats.Transactions.Oldest(); age > 0 && relative(age, timeout) >= relative(ms(s.OldestTransactionMs), ms(s.TransactionTimeoutMs)) {
+			s.OldestTransactionMs, s.TransactionTimeoutMs = uint64(max(1, age.Milliseconds())), uint64(timeout.Milliseconds())
+		}
 	}
 	s.Activity = t.describeActivity()
 	return s
+}
+
+func ms(n uint64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// relative is how much of its time a transaction has had.
+func relative(age, timeout time.Duration) float64 {
+	if timeout <= 0 {
+		return 0
+	}
+	return float64(age) / float64(timeout)
 }
 
 // Counter counts the records that a task's writers send. It belongs to the task's goroutine.

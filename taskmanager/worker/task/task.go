@@ -68,6 +68,8 @@ type Config struct {
 	Sent *Counter
 	// Snapshots makes the handles of the task's snapshots.
 	Snapshots *snapshot.Writer
+	// Inspect leaves restored transactions alone: the task is opened to look at them.
+	Inspect bool
 	// Restored is the checkpoint that the task's state is from; 0 for none of this job.
 	Restored uint64
 	Clock    operator.Clock
@@ -228,6 +230,9 @@ func (t *Task) Open(ctx context.Context, settleOnly bool) error {
 			}
 		}
 		for _, c := range t.committers {
+			if t.cfg.Inspect {
+				break
+			}
 			t.current = c.link
 			t.activity.is(recovering, c.link)
 			if err := c.RecoverCommit(ctx, t.links[c.link].Committables); err != nil {
