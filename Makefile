@@ -41,7 +41,7 @@ test-race: check-test-tools ## unit and component tests with the race detector
 	go test -race -shuffle=on -timeout 25m $$(go list ./... | grep -v '/weir/test/')
 
 test-e2e: check-test-tools ## tests with real processes and a real Kafka
-	go test -race -shuffle=on -p 1 -timeout 45m $(E2E)
+	go test -race -shuffle=on -p 1 -parallel 3 -timeout 45m $(E2E)
 
 test-robustness: check-test-tools ## random faults against a model: make test-robustness DURATION=10m SEED=7
 	WEIR_ROBUSTNESS_DURATION=$(DURATION) WEIR_ROBUSTNESS_SEED=$(SEED) go test -count=1 -timeout 24h -run TestRobustness -v ./test/robustness

@@ -3,6 +3,7 @@ package loopback
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 )
@@ -10,16 +11,29 @@ import (
 // Address returns host:port of a port on loopback.
 func Address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
-// FreePorts returns n different ports that were free a moment ago.
+// Ports that FreePorts chooses from. Systems take the local ports of outgoing connections from above: one of those may take a port
+// while the node it belongs to is being restarted.
+const (
+	firstPort = 10_000
+	lastPort  = 32_000
+)
+
+// FreePorts returns n different ports that were free a moment ago, chosen at random so that programs that ask at the same time get
+// others.
 func FreePorts(n int) ([]int, error) {
 	ports := make([]int, 0, n)
-	for range n {
-		l, err := net.Listen("tcp", Address(0))
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+	var err error
+	for tries := 0; len(ports) < n && tries < 100+2*n; tries++ {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		var l net.Listener
+		if l, err = net.Listen("tcp", Address(port)); err != nil {
+			continue
 		}
 		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, port)
+	}
+	if len(ports) < n {
+		return nil, fmt.Errorf("find a free port: %w", err)
 	}
 	return ports, nil
 }

@@ -96,6 +96,7 @@ func (u *user) live(until time.Time, in, out string) {
 // TestChangesWhileLeadersDie fires commands while leaders are killed or frozen, and then looks at what became of those that were
 // acknowledged.
 func TestChangesWhileLeadersDie(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 2, Slots: 4})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
 	c.Produce(harness.Numbered(in, 1, 1, 10)...)

@@ -117,6 +117,7 @@ func lastCompleted(t *testing.T, c *harness.Cluster, id string) int64 {
 // The wall clocks of all machines, and then of one, jump by hours under load. The command line keeps the test's own clock, as a
 // machine of its own.
 func TestTheClockJumps(t *testing.T) {
+	t.Parallel()
 	bin, err := harness.BuildWithWallclock()
 	require.NoError(t, err)
 	clocks := map[string]*wallclock.Clock{}

@@ -55,15 +55,14 @@ func startSecured(t *testing.T) *secured {
 	} {
 		require.NoError(t, os.WriteFile(name, content, 0o600))
 	}
-	// The TaskManagers inherit it.
-	t.Setenv("CLERK_PASSWORD", good)
-
 	cfg, err := kafkatest.SecureConfig(t.TempDir(), authority, map[string]string{clerk: good})
 	require.NoError(t, err)
 	broker := kafkatest.StartFor(t, cfg)
 	require.NoError(t, broker.SetScram(t.Context(), clerk, good))
 	s.in, s.out = broker.Topic(t, 1, nil), broker.Topic(t, 1, nil)
-	s.Cluster = harness.StartWith(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2}, broker)
+	s.Cluster = harness.StartWith(t, localcluster.Config{
+		JobManagers: 1, TaskManagers: 1, Slots: 2, Environment: func(string) []string { return []string{"CLERK_PASSWORD=" + good} },
+	}, broker)
 	return s
 }
 
@@ -134,6 +133,7 @@ func (s *secured) leaves(t *testing.T, id, attempt string, parts ...string) {
 
 // Whatever the cluster refuses is told by name within the bound of [refused], and what was secret stays so.
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	s := startSecured(t)
 	ctx := t.Context()
 	encrypted := func(more ...string) []string {

@@ -92,6 +92,7 @@ func follower(t *testing.T, c *harness.Cluster) *localcluster.Process {
 
 // Every JobManager has its data on a disk of 16 MiB.
 func TestJobManagerWhoseDiskIsFull(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	disk := func(id string) string { return filepath.Join(dir, "disks", id) }
 	for _, id := range []string{"jm1", "jm2", "jm3"} {
@@ -148,6 +149,7 @@ func TestJobManagerWhoseDiskIsFull(t *testing.T) {
 }
 
 func TestCheckpointStorageThatIsFull(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	storage := filepath.Join(dir, "storage")
 	smallDisk(t, storage, 64)

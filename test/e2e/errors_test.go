@@ -36,6 +36,7 @@ func refused(t *testing.T, c *harness.Cluster, flags, args []string, parts ...st
 }
 
 func TestBadJobsAreRefusedWithOneClearError(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
 	job := c.Binaries.Job
@@ -98,6 +99,7 @@ func TestBadJobsAreRefusedWithOneClearError(t *testing.T) {
 }
 
 func TestTaskManagerThatCannotSeeTheStorageIsRefused(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, Slots: 1, ConfigureTaskManager: func(cfg *taskmanager.Config) {
 		cfg.StorageURL = "file://" + filepath.Join(filepath.Dir(cfg.DataDir), "elsewhere")
 	}})
@@ -123,6 +125,7 @@ type missingError struct{ part, text string }
 func (e *missingError) Error() string { return e.part + " is not in: " + e.text }
 
 func TestNodesRefuseAWrongConfiguration(t *testing.T) {
+	t.Parallel()
 	bin, err := harness.Build()
 	require.NoError(t, err)
 	run := func(t *testing.T, role, yaml string) (string, int) {
@@ -165,6 +168,7 @@ func TestNodesRefuseAWrongConfiguration(t *testing.T) {
 }
 
 func TestDataDirectoryInUse(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	for _, args := range [][]string{
 		{"jobmanager", "--config", filepath.Join(c.Dir, "jm1.yaml"), "--listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0", "--admin-address", ""},
@@ -180,6 +184,7 @@ func TestDataDirectoryInUse(t *testing.T) {
 
 // A checkpoint directory that cannot be written makes checkpoints fail with the reason, and the job go on when it can be written again.
 func TestUnwritableCheckpointStorage(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() == 0 {
 		t.Log("running as root: permissions bind nobody, so a file takes the place of the job's directory")
 	}
@@ -210,6 +215,7 @@ func TestUnwritableCheckpointStorage(t *testing.T) {
 }
 
 func TestUndecodableRecords(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 4})
 	feed := func(in string) {
 		records := harness.Numbered(in, 1, 1, 10)

@@ -63,6 +63,7 @@ func explained(t *testing.T, c *harness.Cluster, job, kind string, timeout time.
 }
 
 func TestExplainsMissingSlots(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 2, Slots: 1})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
 	id := c.Submit([]string{"-p", "4", "--detach"}, "--shape", "keyed", "--in", in, "--out", out)
@@ -78,6 +79,7 @@ func TestExplainsMissingSlots(t *testing.T) {
 }
 
 func TestExplainsASlowTask(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2})
 	in, out := c.Topic(2, nil), c.Topic(2, nil)
 	id := c.Submit([]string{"-p", "2"}, "--shape", "slow", "--delay", "25s", "--in", in, "--out", out, "--interval", "500ms")
@@ -94,6 +96,7 @@ func TestExplainsASlowTask(t *testing.T) {
 }
 
 func TestExplainsABrokerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	broker := kafkatest.StartFor(t, kafkatest.Config{})
 	c := harness.StartWith(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1}, broker)
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
@@ -121,6 +124,7 @@ func TestExplainsABrokerThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestExplainsAPartitionThatHoldsEventTimeBack(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	in, out := c.Topic(2, nil), c.Topic(1, nil)
 	id := c.Submit(nil, "--shape", "windows", "--idle", "0s", "--in", in, "--out", out, "--interval", "500ms")
@@ -137,6 +141,7 @@ func TestExplainsAPartitionThatHoldsEventTimeBack(t *testing.T) {
 }
 
 func TestExplainsAPauseAfterFailures(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
 	c.Produce(harness.Numbered(in, 1, 1, 1)...)

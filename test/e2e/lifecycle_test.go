@@ -19,6 +19,7 @@ import (
 const partitions = 4
 
 func TestLifeOfAJobOnTheCommandLine(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 2, Slots: 2})
 	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
 	c.Produce(harness.Numbered(in, partitions, 1, 1000)...)
@@ -70,6 +71,7 @@ func TestLifeOfAJobOnTheCommandLine(t *testing.T) {
 }
 
 func TestJSONOutputAndExitCodes(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	for _, args := range [][]string{{"list"}, {"members"}, {"version"}, {"config", "jobmanager", "--config", filepath.Join(c.Dir, "jm1.yaml")}} {
 		out := c.MustWeir(append(args, "-o", "json")...)
@@ -86,6 +88,7 @@ func TestJSONOutputAndExitCodes(t *testing.T) {
 }
 
 func TestIdleJobTakesNoCheckpointsAndWritesNothing(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
 	id := c.Submit(nil, "--shape", "pass", "--in", in, "--out", out, "--interval", "100ms")
@@ -133,6 +136,7 @@ func TestShortCheckpointIntervalIsSustained(t *testing.T) {
 }
 
 func TestLogsOfAJobAreKept(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
 	c.Produce(harness.Numbered(in, 1, 1, 1)...)

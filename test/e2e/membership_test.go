@@ -103,6 +103,7 @@ func startFourth(t *testing.T, c *harness.Cluster) string {
 }
 
 func TestMembersComeGoAndMoveWhileAJobRuns(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 1, Slots: 2})
 	u := startUndisturbed(t, c, 40*2000, 2000, 2)
 
@@ -189,6 +190,7 @@ func otherThan(t *testing.T, c *harness.Cluster, p *localcluster.Process) *local
 }
 
 func TestAllJobManagersMoveAtOnce(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 1, Slots: 2})
 	u := startUndisturbed(t, c, 15*2000, 2000, 2)
 	var change []string
@@ -212,6 +214,7 @@ func TestAllJobManagersMoveAtOnce(t *testing.T) {
 }
 
 func TestMajorityLostForGoodTakesAnExplicitAct(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 1, Slots: 2})
 	u := startUndisturbed(t, c, 25*2000, 2000, 2)
 	raft := map[string]string{}

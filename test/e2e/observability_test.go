@@ -17,6 +17,7 @@ import (
 )
 
 func TestNodesServeMetricsHealthAndProfiles(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	run := c.StartOrders(10_000, 2000)
 	id := c.Submit(nil, run.Args()...)

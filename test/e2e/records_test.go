@@ -45,6 +45,7 @@ func awkward(topic string) []*kgo.Record {
 }
 
 func TestBytesComeOutAsTheyWentIn(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2})
 	for _, client := range []string{"franz", "confluent"} {
 		t.Run(client, func(t *testing.T) {
@@ -93,6 +94,7 @@ func emptyToNil(h []kgo.RecordHeader) []kgo.RecordHeader {
 }
 
 func TestTombstoneDeletesTheStateOfItsKey(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
 	args := []string{"--shape", "count", "--in", in, "--out", out}
@@ -122,6 +124,7 @@ func counts(records []*kgo.Record) []uint64 {
 
 // State and records beyond gRPC's default message size of 4 MiB.
 func TestLargeStateAndLargeRecords(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 2, Slots: 1})
 
 	t.Run("300 000 keys in one subtask, restored with another parallelism", func(t *testing.T) {
@@ -185,6 +188,7 @@ func TestLargeStateAndLargeRecords(t *testing.T) {
 }
 
 func TestRecordThatDoesNotFit(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	feed := func(in string) {
 		c.Produce(harness.Numbered(in, 1, 1, 1000)...)

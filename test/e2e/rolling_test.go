@@ -13,6 +13,7 @@ import (
 // What an operator does to upgrade a cluster: every node in turn, in order, with the load on. JobManagers come first, and no task
 // notices; a TaskManager hands its tasks over. At last the power fails for all of them, and the job comes back by itself.
 func TestRollingRestartLosesNothing(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 3, Slots: 1})
 	u := startUndisturbed(t, c, 26*3000, 3000, 2)
 	inTurn := func(p *localcluster.Process) {

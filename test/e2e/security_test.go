@@ -27,6 +27,7 @@ import (
 // A job whose records go from TaskManager to TaskManager, in a cluster with TLS everywhere, outlives kills and the replacement of every
 // certificate and of the authority itself.
 func TestClusterUnderTLS(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 2, Slots: 1, TLS: true})
 	run := c.StartOrders(75_000, 2500)
 	id := c.Submit([]string{"-p", "2"}, run.Args()...)
@@ -86,6 +87,7 @@ func rotate(t *testing.T, c *harness.Cluster, id string, run *harness.OrderRun) 
 }
 
 func TestTaskManagerOfAnotherAuthorityIsRefused(t *testing.T) {
+	t.Parallel()
 	other, err := testca.New("another company")
 	require.NoError(t, err)
 	foreign := false
@@ -149,6 +151,7 @@ func withoutKeys(text []byte, keys ...string) (out []byte) {
 }
 
 func TestUsersProveWhoTheyAre(t *testing.T) {
+	t.Parallel()
 	const token, wrong = "f00dfeed-a-token-of-alice-0123456789", "f00dfeed-somebody-guesses-0123456789"
 	dir := t.TempDir()
 	tokens := filepath.Join(dir, "tokens")
@@ -248,6 +251,7 @@ func TestUsersProveWhoTheyAre(t *testing.T) {
 // Workers listen within worker_ports and are reached by advertise_host. There, wiretaps record what they send each other: without TLS
 // the users' names in the records can be read, with TLS nothing.
 func TestRecordsBetweenWorkersCannotBeRead(t *testing.T) {
+	t.Parallel()
 	for name, secure := range map[string]bool{"plain": false, "tls": true} {
 		t.Run(name, func(t *testing.T) {
 			taps, configure := tapWorkers(t)
@@ -270,6 +274,7 @@ func TestRecordsBetweenWorkersCannotBeRead(t *testing.T) {
 
 // A range of ports that is too small fails the job and names the key.
 func TestWorkerPortsThatAreUsedUp(t *testing.T) {
+	t.Parallel()
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer busy.Close()

@@ -50,6 +50,7 @@ func busy(t *testing.T, c *harness.Cluster) *localcluster.Process {
 }
 
 func TestTaskManagerThatStopsUnderLoadHandsOver(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 3, Slots: 1})
 	run := c.StartOrders(80_000, 5000)
 	id := c.Submit([]string{"-p", "2"}, run.Args("--interval", "500ms")...)
@@ -78,6 +79,7 @@ func TestTaskManagerThatStopsUnderLoadHandsOver(t *testing.T) {
 }
 
 func TestTaskManagerStopsAlthoughTheBrokerIsAway(t *testing.T) {
+	t.Parallel()
 	broker := kafkatest.StartFor(t, kafkatest.Config{})
 	c := harness.StartWith(t, localcluster.Config{JobManagers: 1, TaskManagers: 2, Slots: 1}, broker)
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
@@ -147,6 +149,7 @@ func TestTaskManagerStopsAlthoughTheBrokerIsAway(t *testing.T) {
 }
 
 func TestSecondSignalEndsANodeAtOnce(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
 	c.Submit(nil, "--shape", "slow", "--delay", "1m", "--in", in, "--out", out)
@@ -180,6 +183,7 @@ func reaped(pid int) bool {
 
 // TestRollingRestarts stops and starts every node in order, one after the other, under load, several times: for the robustness suite.
 func TestRollingRestarts(t *testing.T) {
+	t.Parallel()
 	if rounds(t, "0") == 0 {
 		t.Skip("TestRollingRestartLosesNothing makes one round; for more set WEIR_ROUNDS")
 	}
@@ -217,6 +221,7 @@ func TestRollingRestarts(t *testing.T) {
 
 // TestJobRunByHandStopsInOrder runs a job binary without a cluster.
 func TestJobRunByHandStopsInOrder(t *testing.T) {
+	t.Parallel()
 	bin, err := harness.Build()
 	require.NoError(t, err)
 	broker := kafkatest.Shared(t)

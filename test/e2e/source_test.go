@@ -15,6 +15,7 @@ import (
 
 // Records deleted by retention before they were read: the job stops and says which, or goes on and counts them when told to.
 func TestRecordsDeletedBeforeTheyWereRead(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
 	args := []string{"--shape", "pass", "--in", in, "--out", out, "--max-restarts", "1"}
@@ -56,6 +57,7 @@ func stopWithSavepoint(t *testing.T, c *harness.Cluster, id string) string {
 
 // Partitions added while the job runs are found, read from their beginning, and survive a kill and a change of parallelism.
 func TestPartitionsAddedWhileRunning(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 2, Slots: 3})
 	in, out := c.Topic(2, nil), c.Topic(1, nil)
 	args := []string{"--shape", "pass", "--in", in, "--out", out, "--start", "latest", "--discovery", "2s"}
@@ -95,6 +97,7 @@ func TestPartitionsAddedWhileRunning(t *testing.T) {
 
 // One record now and then, some just before a barrier, with a slow broker; then silence. No checkpoint fails and nothing is lost.
 func TestQuietIntervals(t *testing.T) {
+	t.Parallel()
 	for _, client := range []string{"franz", "confluent"} {
 		t.Run(client, func(t *testing.T) {
 			c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
@@ -120,6 +123,7 @@ func TestQuietIntervals(t *testing.T) {
 // Thousands of partitions make operator state larger than a message. The embedded broker serves them; a real one of this size does not
 // have the memory.
 func TestThousandsOfPartitions(t *testing.T) {
+	t.Parallel()
 	const partitions = 5000
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "in"), kfake.SeedTopics(1, "out"))
 	require.NoError(t, err)

@@ -80,6 +80,7 @@ func rounds(t *testing.T, few string) int {
 
 // TestStopsInTheMiddleOfCheckpoints: stops asked for twice, with a cancel behind them, at any moment of a checkpoint.
 func TestStopsInTheMiddleOfCheckpoints(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2})
 	in, out := c.Topic(2, nil), c.Topic(2, nil)
 	job := []string{"--shape", "slow", "--delay", "400ms", "--in", in, "--out", out, "--interval", "500ms"}
@@ -152,6 +153,7 @@ func requireNoRepeats(t *testing.T, records []*kgo.Record) {
 }
 
 func TestSavepointsThatCannotBe(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 	in, out := c.Topic(2, nil), c.Topic(2, nil)
 	id := c.Submit(nil, "--shape", "slow", "--delay", "200ms", "--in", in, "--out", out, "--interval", "300ms")
