@@ -28,13 +28,15 @@ type Network struct {
 	troubles map[*Trouble]bool
 	closed   bool
 	links    map[*link]bool
-	owner    map[string]string // id of the node by its socket, as last looked up
 	proxies  []net.Listener
 	wg       sync.WaitGroup
 
 	raft, grpc []string // addresses of the proxies
 	broker     net.Listener
 	direct     map[string]string
+
+	ownerMu sync.Mutex
+	owner   map[string]string // id of the node by its socket, as last looked up; never changed once it is made
 }
 
 // link is one connection through the network.
@@ -125,6 +127,9 @@ func (w *Network) connect(client net.Conn, id, target string) {
 		return
 	}
 	defer w.remove(l)
+	if w.troubled() {
+		w.identify(l)
+	}
 	if _, ok := w.pass(l); !ok {
 		return
 	}
@@ -173,10 +178,13 @@ func (w *Network) add(l *link) bool {
 		return false
 	}
 	w.links[l] = true
-	if len(w.troubles) > 0 {
-		w.identify(l)
-	}
 	return true
+}
+
+func (w *Network) troubled() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.troubles) > 0
 }
 
 func (w *Network) join(l *link, server net.Conn) bool {

@@ -35,9 +35,11 @@ func (t *Trouble) meets(l *link) bool {
 // Trouble makes trouble until the function that it returns is called.
 func (w *Network) Trouble(t Trouble) (end func()) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.troubles[&t] = true
+	w.troubles[&t] = true // from here on, new connections are looked up
+	w.mu.Unlock()
 	w.identify()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if t.Refuse {
 		w.breakLinks(&t)
 	}
@@ -51,9 +53,9 @@ func (w *Network) Trouble(t Trouble) (end func()) {
 
 // Break breaks the connections between two parties once; new ones are let through. An empty party is everybody.
 func (w *Network) Break(a, b string) {
+	w.identify()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.identify()
 	w.breakLinks(&Trouble{A: a, B: b})
 }
 
@@ -164,38 +166,51 @@ func (w *Network) pass(l *link) (delay time.Duration, ok bool) {
 // is not read in one piece and may miss one that is there, so that a connection has to be missing many times to be taken for closed.
 func (w *Network) identify(only ...*link) {
 	unknown := make(map[string]*link) // by the two addresses
-	add := func(l *link) {
+	w.mu.Lock()
+	if len(only) == 0 {
+		for l := range w.links {
+			only = append(only, l)
+		}
+	}
+	for _, l := range only {
 		if !l.known {
 			unknown[addressPair(l.client.RemoteAddr(), l.client.LocalAddr())] = l
 		}
 	}
-	for _, l := range only {
-		add(l)
-	}
-	if len(only) == 0 {
-		for l := range w.links {
-			add(l)
-		}
-	}
+	w.mu.Unlock()
 	const tries = 20
 	for try := 0; try < tries && len(unknown) > 0; try++ {
 		inodes := socketInodes(unknown)
-		for _, inode := range inodes {
-			if _, ok := w.owner[inode]; !ok {
-				w.owner = w.owners()
-				break
-			}
-		}
+		owners := w.ownersOf(inodes)
+		w.mu.Lock()
 		for pair, inode := range inodes {
-			unknown[pair].origin, unknown[pair].known = w.owner[inode], true
+			unknown[pair].origin, unknown[pair].known = owners[inode], true
 			delete(unknown, pair)
 		}
+		w.mu.Unlock()
 	}
 }
 
-// owners returns the nodes by the sockets that they and their workers have.
-func (w *Network) owners() map[string]string {
+// ownersOf returns the nodes by their sockets, which are looked up again when one of the given ones is not known.
+func (w *Network) ownersOf(inodes map[string]string) map[string]string {
+	w.ownerMu.Lock()
+	defer w.ownerMu.Unlock()
+	for _, inode := range inodes {
+		if _, ok := w.owner[inode]; !ok {
+			w.owner = w.owners(inodes)
+			break
+		}
+	}
+	return w.owner
+}
+
+// owners returns the nodes by the sockets that they and their workers have, and an empty one for those of the given sockets that belong
+// to nobody.
+func (w *Network) owners(inodes map[string]string) map[string]string {
 	out := make(map[string]string)
+	for _, inode := range inodes {
+		out[inode] = ""
+	}
 	for _, p := range w.nodes() {
 		for _, pid := range append(p.Children(), p.PID()) {
 			fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))

@@ -40,7 +40,7 @@ func (w *world) retained(id string) (map[uint64]string, error) {
 	return out, nil
 }
 
-// lastCheckpoint returns the newest checkpoint that an ended job keeps, 0 for none.
+// lastCheckpoint returns the newest checkpoint that a stopped job keeps.
 func (l *life) lastCheckpoint() (newest uint64, err error) {
 	for deadline := time.Now().Add(time.Minute); ; {
 		kept, err := l.w.retained(l.id)
@@ -48,7 +48,10 @@ func (l *life) lastCheckpoint() (newest uint64, err error) {
 			for id := range kept {
 				newest = max(newest, id)
 			}
-			return newest, nil
+			if newest == 0 {
+				err = fmt.Errorf("%s was stopped and keeps no checkpoint", l)
+			}
+			return newest, err
 		}
 		if time.Now().After(deadline) {
 			return 0, err

@@ -109,19 +109,17 @@ func (l *life) succeed(rnd *rand.Rand) error {
 	request := fmt.Sprintf("%s-end-%d", l.name, l.round)
 	old := l.id
 	var from string
-	switch rnd.IntN(3) {
-	case 0:
+	if rnd.IntN(2) == 0 {
 		r, err := l.w.ask(request, "stop", old, "--savepoint", "file://"+l.w.c.Dir+"/savepoints")
 		if err != nil || r.Code != 0 {
 			l.w.note("%s is not stopped: %s", l, strings.TrimSpace(r.Stderr))
 			return err
 		}
 		from, _, _ = strings.Cut(r.Stdout, "\n")
-	default:
-		verb := pick(rnd, []string{"stop", "cancel"})
-		r, err := l.w.ask(request, verb, old)
+	} else {
+		r, err := l.w.ask(request, "stop", old)
 		if err != nil || r.Code != 0 {
-			l.w.note("%s does not end by %s: %s", l, verb, strings.TrimSpace(r.Stderr))
+			l.w.note("%s is not stopped: %s", l, strings.TrimSpace(r.Stderr))
 			return err
 		}
 		n, err := l.lastCheckpoint()
@@ -131,11 +129,7 @@ func (l *life) succeed(rnd *rand.Rand) error {
 		from = fmt.Sprintf("%s@%d", old, n)
 	}
 	l.parallelism = 1 + rnd.IntN(3)
-	var args []string
-	if !strings.HasSuffix(from, "@0") {
-		args = []string{"--from", from}
-	}
-	r, err := l.submit(args...)
+	r, err := l.submit("--from", from)
 	if err != nil {
 		return err
 	}
