@@ -21,7 +21,7 @@ ROLLS    ?= 3
 # Packages whose tests start processes and brokers; they run one after the other, after the rest.
 E2E      := ./test/...
 
-.PHONY: help build demo test test-unit test-race test-e2e test-robustness fuzz bench lint fix generate verify check-go check-test-tools
+.PHONY: help build demo test test-unit test-race test-e2e test-robustness mutations fuzz bench lint fix generate verify check-go check-test-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | awk -F ':.*?## ' '{printf "  %-17s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ test-robustness: check-test-tools ## random faults against a model: make test-ro
 	WEIR_ROBUSTNESS_DURATION=$(DURATION) WEIR_ROBUSTNESS_SEED=$(SEED) go test -count=1 -timeout 24h -run TestRobustness -v ./test/robustness
 	WEIR_ROUNDS=$(STOPS) go test -count=1 -timeout 20m -run TestStopsInTheMiddleOfCheckpoints ./test/e2e
 	WEIR_ROUNDS=$(ROLLS) go test -count=1 -timeout 20m -run TestRollingRestarts ./test/e2e
+
+mutations: check-test-tools ## break the commit protocol in many places, and show that a test notices each
+	go run ./test/robustness/mutations $(MUTATIONS_ARGS)
 
 fuzz: check-go ## run each fuzz test for FUZZTIME (default 20s)
 	@for p in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
