@@ -88,3 +88,4 @@ check-test-tools: check-go
 	@command -v $${CC:-gcc} >/dev/null || { echo "a C compiler is missing: the tests need one for the race detector and confluent-kafka-go (Debian: apt-get install gcc libc6-dev)"; exit 1; }
 	@test -n "$${WEIR_TEST_KAFKA:-}" || command -v java >/dev/null || { echo "Java is missing: the tests start a real Kafka with it (Debian: apt-get install openjdk-17-jre-headless), or set WEIR_TEST_KAFKA=host:port"; exit 1; }
 	@test -n "$${WEIR_TEST_KAFKA:-}" || command -v mvn >/dev/null || { echo "Maven is missing: the tests fetch Kafka with it (Debian: apt-get install maven), or set WEIR_TEST_KAFKA=host:port"; exit 1; }
+	@test -n "$${WEIR_TEST_POSTGRES:-}" || command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { echo "PostgreSQL is missing: the tests start a real server (Debian: apt-get install postgresql), or set WEIR_TEST_POSTGRES=postgres://user:password@host/database"; exit 1; }
