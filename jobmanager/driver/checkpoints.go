@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
@@ -203,18 +204,17 @@ func attemptOnly(e checkpoint.Effect) bool {
 	return true
 }
 
-// reserve reserves checkpoint ids. The coordinator asks again when the answer says that there are none.
+// reserve reserves checkpoint ids. An entry that was repeated because its outcome was unknown may meet itself in the log: the ids below
+// its limit are then given up and further ones are asked for.
 func (j *job) reserve(limit uint64) checkpoint.Event {
 	limit = max(limit, j.rec.GetNextCheckpoint()+1)
-	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_ReserveCheckpointIds{ReserveCheckpointIds: &raftv1.ReserveCheckpointIDs{
-		JobId: j.id, Limit: limit,
-	}}})
-	switch {
-	case !ok:
-		return nil
-	case res.Err != nil:
-		// The job is ending, so that no further id is needed.
-		return nil
+	res, ok := j.proposeReservation(limit)
+	for ok && errors.Is(res.Err, fsm.ErrAlreadyReserved) {
+		limit = j.rec.GetNextCheckpoint() + reserveIDs
+		res, ok = j.proposeReservation(limit)
+	}
+	if !ok || res.Err != nil {
+		return nil // the job is ending, so that no further id is needed
 	}
 	if j.reservedID == 0 {
 		j.usedID = res.FirstID - 1
@@ -222,6 +222,12 @@ func (j *job) reserve(limit uint64) checkpoint.Event {
 	j.reservedID = limit
 	faultpoint.Hit(faultpoint.IDsReserved)
 	return checkpoint.IDsReserved{First: res.FirstID, Limit: limit}
+}
+
+func (j *job) proposeReservation(limit uint64) (fsm.Result, bool) {
+	return j.propose(&raftv1.Command{Command: &raftv1.Command_ReserveCheckpointIds{ReserveCheckpointIds: &raftv1.ReserveCheckpointIDs{
+		JobId: j.id, Limit: limit,
+	}}})
 }
 
 // complete proposes the commit point of a checkpoint. When the outcome of the write is unknown, the record tells after a barrier.

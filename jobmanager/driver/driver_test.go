@@ -306,6 +306,26 @@ func TestAnEntryThatGotLostIsAnAbortedCheckpoint(t *testing.T) {
 	require.False(t, f.sessions.has("complete 1"))
 }
 
+// TestReservedIDsWhoseEntryWasRepeated: the entry that reserves ids was in the log although nobody knew, and its repetition is refused.
+func TestReservedIDsWhoseEntryWasRepeated(t *testing.T) {
+	f := newFixture(t)
+	var once sync.Once
+	f.set(func() {
+		f.log.lose = func(cmd *raftv1.Command) (lost, applied bool) {
+			if cmd.GetReserveCheckpointIds() != nil {
+				once.Do(func() { lost = true })
+			}
+			return lost, true
+		}
+	})
+	f.waitFor("prepare 1")
+	f.prepared(1)
+	f.waitFor("start 1")
+	f.event(1, &workerv1.Event{Event: &workerv1.Event_Started{Started: &workerv1.Started{}}})
+	f.eventually("a checkpoint is triggered", func() bool { return f.sessions.hasPrefix("trigger ") })
+	require.False(t, f.sessions.has("trigger 1"), "ids that the first entry has reserved are nobody's")
+}
+
 func TestALeaderThatWasSupersededSaysNothingMore(t *testing.T) {
 	f := newFixture(t)
 	f.run()

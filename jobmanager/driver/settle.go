@@ -84,10 +84,13 @@ func (j *job) settled() {
 		}
 	}
 	j.commandAll(&workerv1.Command{Command: &workerv1.Command_Finish{Finish: &workerv1.Finish{}}}, nil)
-	j.stopWorkers(func() {
-		j.att = nil
-		j.recordResult("")
-	})
+	j.stopWorkers(j.recordSettled)
+}
+
+// recordSettled follows when the workers of a successful settling attempt are gone.
+func (j *job) recordSettled() {
+	j.att = nil
+	j.recordResult("")
 }
 
 // settlingFailed tries again until the budget is used up. A proven loss, or a binary that cannot run, is not going to change.
