@@ -168,9 +168,17 @@ func (c *controller) due(p Point, a *arming) bool {
 	if a.when.IsZero() {
 		return true
 	}
-	// The rename decides between several processes that share a directory.
-	path := filepath.Join(c.dir, string(p))
-	return os.Rename(path, path+Fired) == nil
+	return c.claim(filepath.Join(c.dir, string(p))) == nil
+}
+
+// claim decides between several processes that share a directory, and tells which of them it is.
+func (c *controller) claim(path string) error {
+	pid := strconv.Itoa(os.Getpid())
+	mine := path + "." + pid
+	if err := os.Rename(path, mine); err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(mine, []byte(pid), 0o600), os.Rename(mine, path+Fired))
 }
 
 // file returns what a file says about a point now, nil without one.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -62,7 +63,9 @@ func TestAFileArmsAPointOnceForAllProcesses(t *testing.T) {
 	require.NoError(t, c.reach("a"))
 	require.Empty(t, *suffered)
 	require.NoError(t, c.reach("a"))
-	require.FileExists(t, path+Fired)
+	by, err := os.ReadFile(path + Fired)
+	require.NoError(t, err)
+	require.Equal(t, strconv.Itoa(os.Getpid()), string(by))
 	require.NoFileExists(t, path)
 	for range 3 {
 		require.NoError(t, c.reach("a"))

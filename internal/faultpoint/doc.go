@@ -5,8 +5,8 @@
 //
 //   - The environment variable WEIR_FAULTPOINT arms points for the life of the process: "point=action;point=action".
 //   - The environment variable WEIR_FAULTPOINT_DIR names a directory in which a file named like a point arms it at any time; its text
-//     is the action. When the action is taken the file is renamed to <point>.fired: the test sees that the process is there, and
-//     neither this process nor one started in its place acts again. A delay is taken at every pass and renames nothing.
+//     is the action. When the action is taken the file is renamed to <point>.fired and holds the process's id: the test sees who is there,
+//     and neither this process nor one that shares the directory or is started in its place acts again. A delay is taken at every pass and renames nothing.
 //
 // An action is one of
 //

@@ -29,8 +29,10 @@ const (
 type when uint8
 
 const (
-	always   when = iota // a job that takes checkpoints comes by
-	restarts             // an attempt that restores a checkpoint comes by
+	always     when = iota // a job that takes checkpoints comes by
+	restarts               // an attempt that restores a checkpoint comes by
+	takeovers              // a leader that takes over comes by
+	savepoints             // a savepoint comes by
 )
 
 // cell is a point and a role that can die there.
@@ -82,20 +84,21 @@ var crashCells = []cell{
 	{faultpoint.CommitAckSent, worker, always, false},
 	{faultpoint.CommitAckAtTaskManager, taskManager, always, false},
 	{faultpoint.CommitAcked, jobManager, always, false},
-	{faultpoint.SettledLogged, jobManager, always, false},
+	{faultpoint.SettledLogged, jobManager, savepoints, false},
 	{faultpoint.IDReleased, worker, always, false},
 	{faultpoint.DeleteDue, jobManager, always, true},
 	{faultpoint.FilesDeleted, jobManager, always, false},
 	{faultpoint.GarbageDeleted, jobManager, always, false},
 	{faultpoint.GarbageDropped, jobManager, always, false},
 
-	{faultpoint.IDsReserved, jobManager, restarts, false},
+	{faultpoint.IDsReserved, jobManager, takeovers, false},
 	{faultpoint.FailureLogged, jobManager, restarts, false},
 	{faultpoint.OrderReceived, taskManager, restarts, false},
 	{faultpoint.WorkerLaunched, taskManager, restarts, false},
 	{faultpoint.RestoreDue, worker, restarts, false},
 	{faultpoint.FetchDue, taskManager, restarts, true},
 	{faultpoint.OpenDue, taskManager, restarts, true},
+	{faultpoint.OpenDue, jobManager, takeovers, true},
 	{faultpoint.Fetched, taskManager, restarts, false},
 	{faultpoint.RestoreRead, worker, restarts, false},
 	{faultpoint.IDInitDue, worker, restarts, false},

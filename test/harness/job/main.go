@@ -24,7 +24,7 @@ func main() { stream.Main(job) }
 
 // options are the flags of the job.
 type options struct {
-	shape, brokers, in, out, client, prefix, policy, deadLetters, start string
+	shape, brokers, in, out, out2, client, prefix, policy, deadLetters, start string
 
 	mechanism, user, password, ca, cert, key, group string
 
@@ -32,7 +32,8 @@ type options struct {
 	skipLost                      bool
 	maxRecordBytes, fetchBytes    int
 	sourceParallelism, maxRestart int
-	delay, idle                   time.Duration
+	delay, idle, window           time.Duration
+	restartDelay                  time.Duration
 
 	checkpoints stream.CheckpointConfig
 }
@@ -40,10 +41,11 @@ type options struct {
 func parse() (options, error) {
 	o := options{checkpoints: stream.DefaultCheckpoints()}
 	f := flag.NewFlagSet("job", flag.ContinueOnError)
-	f.StringVar(&o.shape, "shape", "orders", "orders, pass, keyed, count, hoard, slow, windows, boom, badplan, or one of package sequences")
+	f.StringVar(&o.shape, "shape", "orders", "orders, crash, pass, keyed, count, hoard, slow, windows, boom, badplan, or one of package sequences")
 	f.StringVar(&o.brokers, "brokers", "", "bootstrap servers")
 	f.StringVar(&o.in, "in", "", "input topic")
 	f.StringVar(&o.out, "out", "", "output topic")
+	f.StringVar(&o.out2, "out2", "", "second output topic, of shape crash")
 	f.StringVar(&o.client, "client", "franz", "franz or confluent")
 	f.StringVar(&o.prefix, "prefix", "weir", "prefix of transactional ids")
 	f.StringVar(&o.policy, "policy", "fail", "for malformed records: fail, skip, dead-letter")
@@ -64,6 +66,8 @@ func parse() (options, error) {
 	f.IntVar(&o.sourceParallelism, "source-parallelism", 0, "0 takes the job's")
 	f.DurationVar(&o.delay, "delay", 0, "of shape slow, for each record with key slow")
 	f.DurationVar(&o.idle, "idle", -1, "idle timeout of shape windows; 0 for never, -1ns for the default")
+	f.DurationVar(&o.window, "window", time.Second, "length of the windows of shape crash")
+	f.DurationVar(&o.restartDelay, "restart-delay", -1, "of every restart but the first; -1ns takes the default")
 	f.IntVar(&o.maxRestart, "max-restarts", -1, "-1 takes the default")
 	f.BoolVar(&o.checkpoints.Enabled, "checkpoints", true, "take checkpoints; without, sinks give no guarantee")
 	f.DurationVar(&o.checkpoints.Interval, "interval", o.checkpoints.Interval, "checkpoint interval")
@@ -79,14 +83,19 @@ func job(env *stream.Env) error {
 		return err
 	}
 	env.SetCheckpoints(o.checkpoints)
+	restarts := stream.DefaultRestarts()
 	if o.maxRestart >= 0 {
-		restarts := stream.DefaultRestarts()
 		restarts.MaxRestarts = o.maxRestart
-		env.SetRestartPolicy(restarts)
 	}
+	if o.restartDelay >= 0 {
+		restarts.InitialDelay, restarts.MaxDelay = o.restartDelay, o.restartDelay
+	}
+	env.SetRestartPolicy(restarts)
 	switch o.shape {
 	case "orders":
 		orders.Describe(env, orders.Topics{Brokers: strings.Split(o.brokers, ","), Orders: o.in, Totals: o.out}, o.sink()...)
+	case "crash":
+		o.crash(env)
 	case "pass":
 		stream.To(o.from(env), "out", o.to())
 	case "keyed":
@@ -120,7 +129,7 @@ func job(env *stream.Env) error {
 		case o.idle > 0:
 			strategy = strategy.WithIdleTimeout(o.idle)
 		}
-		in := o.from(env).WithWatermarks(func(m message) time.Time { return m.At }, strategy)
+		in := o.from(env).WithWatermarks(messageTime, strategy)
 		last := stream.Reduce(stream.Window(stream.KeyBy(in, keyOf), window.Tumbling(time.Second)), func(_, b message) message { return b })
 		stream.To(last.Named("last"), "out", o.to())
 	case "hoard":
@@ -217,6 +226,8 @@ func (o options) sink() []kafkasink.Option {
 	}
 	return opts
 }
+
+func messageTime(m message) time.Time { return m.At }
 
 func keyOf(m message) string { return string(m.Key) }
 
