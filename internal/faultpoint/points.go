@@ -136,7 +136,7 @@ const (
 	// Flushed: the broker has every record of the transaction, it has no committable.
 	Flushed Point = "kafka.flushed"
 	// Prepared: the transaction is prepared, no snapshot lists it.
-	Prepared Point = "sink.prepared"
+	Prepared Point = "sink.txn-prepared"
 	// StateDue: state is frozen, nothing of it is written; an error is one of the local disk.
 	StateDue Point = "state.write-due"
 	// StateWritten: a state file is written on the local disk, and not uploaded.

@@ -50,7 +50,7 @@ func TestCrashTable(t *testing.T) {
 		},
 		ConfigureTaskManager: func(cfg *taskmanager.Config) { cfg.CancelDeadline = time.Second },
 	})
-	c.run = c.StartNumbers()
+	c.run = harness.StartNumbers(t, c.Broker)
 	c.run.Begin("the start")
 	c.id = c.Submit([]string{"-p", "2"}, c.run.Args("--interval", "250ms", "--max-restarts", "100000", "--restart-delay", "1ms", "--client", c.client)...)
 	c.WaitState(c.id, "RUNNING", 30*time.Second)
@@ -94,17 +94,29 @@ func (c *crashTable) do(t *testing.T, cell cell) {
 	on.WaitWhole(30 * time.Second)
 	c.run.Begin(cell.String())
 	began := time.Now()
-	on.ArmRole(cell.role, cell.point, map[string]string{"kill": "kill", "freeze": "stop", "error": "error"}[c.verb])
-	defer on.DisarmRole(cell.role, cell.point)
+	role := cell.role
+	if role == leaderAndWorkers {
+		role = jobManager
+	}
+	on.ArmRole(role, cell.point, map[string]string{"kill": "kill", "freeze": "stop", "error": "error"}[c.verb])
+	defer on.DisarmRole(role, cell.point)
 	defer c.bring(t, on, c.brings(cell))()
-	pid := on.AwaitRoleFired(cell.role, cell.point, firedWithin)
+	pid := on.AwaitRoleFired(role, cell.point, firedWithin)
 	fired := time.Since(began)
+	if cell.role == leaderAndWorkers {
+		time.Sleep(underway)
+		for _, pids := range c.WorkersByTaskManager() {
+			for _, pid := range pids {
+				require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+			}
+		}
+	}
 	switch c.verb {
 	case "kill":
-		c.replace(t, cell.role, pid)
+		c.replace(t, role, pid)
 		c.run.Require(t, recovered)
 	case "freeze":
-		thaw := c.freeze(t, cell.role, pid)
+		thaw := c.freeze(t, role, pid)
 		c.run.Require(t, recovered)
 		thaw()
 		c.run.Require(t, recovered)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-stream/weir/internal/kafkatest"
 )
 
 // What a NumberRun produces: records of every burst, a burst every so often, each with bytes of state that does not compress.
@@ -30,7 +32,6 @@ const (
 // NumberRun feeds the numbers from 0 on to a job of shape crash at a steady rate, reads its output as it is committed, and keeps account
 // of it: each number once and in the order of its key, and the right sum of each key and window once.
 type NumberRun struct {
-	t             testing.TB
 	In, Out, Sums string
 	base          int64 // event time of number 0
 
@@ -57,25 +58,25 @@ type phase struct {
 }
 
 // StartNumbers creates the topics, and produces and reads until the test ends.
-func (c *Cluster) StartNumbers() *NumberRun {
-	c.t.Helper()
+func StartNumbers(t testing.TB, broker *kafkatest.Broker) *NumberRun {
+	t.Helper()
 	r := &NumberRun{
-		t: c.t, In: c.Topic(numberPartitions, nil), Out: c.Topic(numberPartitions, nil), Sums: c.Topic(numberPartitions, nil),
+		In: broker.Topic(t, numberPartitions, nil), Out: broker.Topic(t, numberPartitions, nil), Sums: broker.Topic(t, numberPartitions, nil),
 		base: time.Now().Truncate(NumberWindow).UnixMilli(), last: make(map[string]int), seen: make(map[pane]bool),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := r.produce(ctx, c); err != nil && ctx.Err() == nil {
-			c.t.Errorf("produce: %v", err)
+		if err := r.produce(ctx, broker); err != nil && ctx.Err() == nil {
+			t.Errorf("produce: %v", err)
 		}
 	})
 	wg.Go(func() {
-		if err := r.read(ctx, c); err != nil && ctx.Err() == nil {
-			c.t.Errorf("read: %v", err)
+		if err := r.read(ctx, broker); err != nil && ctx.Err() == nil {
+			t.Errorf("read: %v", err)
 		}
 	})
-	c.t.Cleanup(func() {
+	t.Cleanup(func() {
 		cancel()
 		wg.Wait()
 	})
@@ -87,8 +88,8 @@ func (r *NumberRun) Args(more ...string) []string {
 	return append([]string{"--shape", "crash", "--in", r.In, "--out", r.Out, "--out2", r.Sums, "--window", NumberWindow.String()}, more...)
 }
 
-func (r *NumberRun) produce(ctx context.Context, c *Cluster) error {
-	cl, err := c.Broker.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))
+func (r *NumberRun) produce(ctx context.Context, broker *kafkatest.Broker) error {
+	cl, err := broker.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))
 	if err != nil {
 		return err
 	}
@@ -123,8 +124,8 @@ func (r *NumberRun) produce(ctx context.Context, c *Cluster) error {
 	}
 }
 
-func (r *NumberRun) read(ctx context.Context, c *Cluster) error {
-	cl, err := c.Broker.Client(kgo.ConsumeTopics(r.Out, r.Sums), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+func (r *NumberRun) read(ctx context.Context, broker *kafkatest.Broker) error {
+	cl, err := broker.Client(kgo.ConsumeTopics(r.Out, r.Sums), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
 		return err
