@@ -35,8 +35,8 @@ type Network struct {
 	broker     net.Listener
 	direct     map[string]string
 
-	ownerMu sync.Mutex
-	owner   map[string]string // id of the node by its socket, as last looked up; never changed once it is made
+	asked   []*link // whose origin is to be looked up
+	looking bool
 }
 
 // link is one connection through the network.
@@ -44,8 +44,9 @@ type link struct {
 	client net.Conn
 	server net.Conn // nil before it is joined
 	origin string   // id of the node that it comes from; empty for anybody else, or while nobody needs to know
-	known  bool     // whether origin has been looked up
 	to     string   // id of the node that it is for
+	// origins is closed when the origin has been looked up; nil while nobody has asked.
+	origins chan struct{}
 }
 
 // NewNetwork prepares a network for n JobManagers. Its Configure goes into the cluster's configuration; Of comes after its start.
@@ -127,8 +128,8 @@ func (w *Network) connect(client net.Conn, id, target string) {
 		return
 	}
 	defer w.remove(l)
-	if w.troubled() {
-		w.identify(l)
+	if w.doubtful(l) {
+		w.identify([]*link{l})
 	}
 	if _, ok := w.pass(l); !ok {
 		return
@@ -179,12 +180,6 @@ func (w *Network) add(l *link) bool {
 	}
 	w.links[l] = true
 	return true
-}
-
-func (w *Network) troubled() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.troubles) > 0
 }
 
 func (w *Network) join(l *link, server net.Conn) bool {

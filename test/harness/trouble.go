@@ -32,12 +32,26 @@ func (t *Trouble) meets(l *link) bool {
 	return is(t.A, l.origin) && is(t.B, l.to) || is(t.B, l.origin) && is(t.A, l.to)
 }
 
+// depends reports whether it takes a connection's origin to tell whether t meets it. The broker is no origin.
+func (t *Trouble) depends(l *link) bool {
+	switch {
+	case t.A == "" || t.B == "":
+		one := t.A + t.B
+		return one != "" && one != l.to && one != BrokerParty
+	case l.to == t.A:
+		return t.B != BrokerParty
+	case l.to == t.B:
+		return t.A != BrokerParty
+	}
+	return false
+}
+
 // Trouble makes trouble until the function that it returns is called.
 func (w *Network) Trouble(t Trouble) (end func()) {
 	w.mu.Lock()
 	w.troubles[&t] = true // from here on, new connections are looked up
 	w.mu.Unlock()
-	w.identify()
+	w.identify(w.unknown(&t))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t.Refuse {
@@ -53,10 +67,11 @@ func (w *Network) Trouble(t Trouble) (end func()) {
 
 // Break breaks the connections between two parties once; new ones are let through. An empty party is everybody.
 func (w *Network) Break(a, b string) {
-	w.identify()
+	t := &Trouble{A: a, B: b}
+	w.identify(w.unknown(t))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.breakLinks(&Trouble{A: a, B: b})
+	w.breakLinks(t)
 }
 
 // Isolate drops everything to and from a node.
@@ -162,55 +177,89 @@ func (w *Network) pass(l *link) (delay time.Duration, ok bool) {
 	return 0, false
 }
 
-// identify finds out where the given connections come from; without one, all of which it is not known. The kernel's list of connections
-// is not read in one piece and may miss one that is there, so that a connection has to be missing many times to be taken for closed.
-func (w *Network) identify(only ...*link) {
-	unknown := make(map[string]*link) // by the two addresses
+// unknown returns the connections of which it takes the origin to tell whether t meets them.
+func (w *Network) unknown(t *Trouble) (out []*link) {
 	w.mu.Lock()
-	if len(only) == 0 {
-		for l := range w.links {
-			only = append(only, l)
+	defer w.mu.Unlock()
+	for l := range w.links {
+		if t.depends(l) {
+			out = append(out, l)
 		}
 	}
-	for _, l := range only {
-		if !l.known {
-			unknown[addressPair(l.client.RemoteAddr(), l.client.LocalAddr())] = l
+	return out
+}
+
+// doubtful reports whether it takes a connection's origin to tell whether there is trouble with it.
+func (w *Network) doubtful(l *link) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t := range w.troubles {
+		if t.depends(l) {
+			return true
 		}
+	}
+	return false
+}
+
+// identify finds out where connections come from. Those that are asked for meanwhile are looked up together, since each look takes a
+// while and there may be many.
+func (w *Network) identify(ls []*link) {
+	w.mu.Lock()
+	for _, l := range ls {
+		if l.origins == nil {
+			l.origins = make(chan struct{})
+			w.asked = append(w.asked, l)
+		}
+	}
+	if len(w.asked) > 0 && !w.looking {
+		w.looking = true
+		w.wg.Go(w.look)
 	}
 	w.mu.Unlock()
-	const tries = 20
-	for try := 0; try < tries && len(unknown) > 0; try++ {
-		inodes := socketInodes(unknown)
-		owners := w.ownersOf(inodes)
+	for _, l := range ls {
+		<-l.origins
+	}
+}
+
+// look finds out what is asked for until nothing is. The kernel's list of connections is not read in one piece and may miss one that is
+// there, so that a connection has to be missing many times to be taken for closed.
+func (w *Network) look() {
+	for {
 		w.mu.Lock()
-		for pair, inode := range inodes {
-			unknown[pair].origin, unknown[pair].known = owners[inode], true
-			delete(unknown, pair)
-		}
+		batch := w.asked
+		w.asked = nil
+		w.looking = len(batch) > 0
 		w.mu.Unlock()
-	}
-}
-
-// ownersOf returns the nodes by their sockets, which are looked up again when one of the given ones is not known.
-func (w *Network) ownersOf(inodes map[string]string) map[string]string {
-	w.ownerMu.Lock()
-	defer w.ownerMu.Unlock()
-	for _, inode := range inodes {
-		if _, ok := w.owner[inode]; !ok {
-			w.owner = w.owners(inodes)
-			break
+		if len(batch) == 0 {
+			return
+		}
+		missing := make(map[string]*link) // by the two addresses
+		for _, l := range batch {
+			missing[addressPair(l.client.RemoteAddr(), l.client.LocalAddr())] = l
+		}
+		const tries = 20
+		for try := 0; try < tries && len(missing) > 0; try++ {
+			inodes := socketInodes(missing)
+			if len(inodes) == 0 {
+				continue
+			}
+			owners := w.owners()
+			w.mu.Lock()
+			for pair, inode := range inodes {
+				missing[pair].origin = owners[inode]
+				delete(missing, pair)
+			}
+			w.mu.Unlock()
+		}
+		for _, l := range batch {
+			close(l.origins)
 		}
 	}
-	return w.owner
 }
 
-// owners returns the nodes by the sockets that they and their workers have, and an empty one for those of the given sockets that belong
-// to nobody.
-func (w *Network) owners(inodes map[string]string) map[string]string {
+// owners returns the nodes by the sockets that they and their workers have.
+func (w *Network) owners() map[string]string {
 	out := make(map[string]string)
-	for _, inode := range inodes {
-		out[inode] = ""
-	}
 	for _, p := range w.nodes() {
 		for _, pid := range append(p.Children(), p.PID()) {
 			fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
