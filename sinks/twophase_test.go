@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
@@ -144,6 +145,20 @@ func TestDriverCallsInOrder(t *testing.T) {
 		"open", "begin 1", "write 1 7", "write 1 8", "prepare 1", "prove 1", "begin 2", "write 2 9", "prepare 2", "prove 2",
 		"commit 1", "commit 2", "release 1", "release 2", "begin 3", "write 3 10", "abort 3", "close",
 	}, f.log())
+}
+
+// A restore hands over what the checkpoint lists, repeats it until it is decided, and only then ends what former attempts left.
+func TestRestoreCommitsAndFences(t *testing.T) {
+	f := &fake{answers: map[string][]error{"1": {sinks.ErrRetriable}}}
+	i := open(t, f)
+	c := i.(operator.Committer)
+	require.NoError(t, c.RecoverCommit(t.Context(), nil), "nothing is listed")
+	require.NoError(t, c.RecoverCommit(t.Context(), []*snapshotv1.Committable{
+		{Checkpoint: 3, Version: 1, Payload: []byte("1")}, {Checkpoint: 4, Version: 1, Payload: []byte("2")},
+	}))
+	require.NoError(t, c.RecoverAbort(t.Context(), operator.Scope{}))
+	require.NoError(t, i.Close())
+	require.Equal(t, []string{"open", "recover 2", "recover 2", "fence", "close"}, f.log())
 }
 
 func TestFailedWriteOrFlushFailsTheTask(t *testing.T) {
