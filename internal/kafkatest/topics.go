@@ -36,8 +36,20 @@ func (b *Broker) CreateTopic(ctx context.Context, name string, partitions int, c
 		values[k] = &v
 	}
 	return b.admin(func(adm *kadm.Client) error {
-		_, err := adm.CreateTopic(ctx, int32(partitions), 1, values, name)
-		return wrap("create topic "+name, err)
+		if _, err := adm.CreateTopic(ctx, int32(partitions), 1, values, name); err != nil {
+			return wrap("create topic "+name, err)
+		}
+		// The answer comes before its partitions have leaders.
+		for {
+			offsets, err := adm.ListEndOffsets(ctx, name)
+			if err == nil {
+				err = offsets.Error()
+			}
+			if err == nil || ctx.Err() != nil {
+				return wrap("await the leaders of topic "+name, err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
 	})
 }
 
