@@ -1,6 +1,9 @@
 package checkpoint
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // commits tracks who has acknowledged what. Acknowledgements are cumulative: n stands for everything up to n.
 type commits struct {
@@ -12,6 +15,8 @@ type commits struct {
 	noticed time.Time
 	// unsettled are completed checkpoints with transactions, oldest first, not yet told to be committed.
 	unsettled []uint64
+	// uncommitted are completed checkpoints with transactions that not every worker has acknowledged, oldest first.
+	uncommitted []uint64
 	// settleSince is when the oldest of them was acknowledged everywhere; zero when it has not been.
 	settleSince time.Time
 }
@@ -25,14 +30,24 @@ func (c *commits) complete(id uint64, transactions bool) {
 	c.noticed = time.Time{}
 	if transactions {
 		c.unsettled = append(c.unsettled, id)
+		c.uncommitted = append(c.uncommitted, id)
 	}
 }
+
+// mostUncommitted is how many completed checkpoints may wait for their commits before there is no further one: each takes a
+// transactional id, of which a sink has room for a few late ones.
+const mostUncommitted = 2
+
+// behind reports whether the commits are too far behind the completions for another checkpoint.
+func (c *commits) behind() bool { return len(c.uncommitted) >= mostUncommitted }
 
 // ack ignores what cannot be: a checkpoint that nobody was told to commit.
 func (c *commits) ack(worker string, id uint64) {
 	if id <= c.target {
 		c.acked[worker] = max(c.acked[worker], id)
 	}
+	done := c.everywhere()
+	c.uncommitted = slices.DeleteFunc(c.uncommitted, func(id uint64) bool { return id <= done })
 }
 
 // everywhere returns the checkpoint up to which every worker has committed everything.

@@ -45,6 +45,32 @@ func TestCommitsAreCumulative(t *testing.T) {
 	require.Equal(t, second, take[checkpoint.Settle](h).Checkpoint)
 }
 
+// Slow commits make checkpoints rarer instead of taking one transactional id after the other.
+func TestCheckpointsWaitForCommitsThatAreFarBehind(t *testing.T) {
+	h := newHarness(t)
+	first := h.trigger()
+	h.commit(first)
+	second := h.trigger()
+	h.commit(second)
+	h.send(checkpoint.Activity{Since: second})
+	h.ignore()
+	h.pass(time.Minute)
+	none[checkpoint.Trigger](h)
+	h.send(checkpoint.CommitAcked{Worker: "w1", Checkpoint: second}, checkpoint.CommitAcked{Worker: "w2", Checkpoint: first})
+	require.Equal(t, second+1, take[checkpoint.Trigger](h).Checkpoint, "one of them may still be on its way")
+}
+
+// What a user waits for does not wait for commits, which may be what is wrong.
+func TestAStopDoesNotWaitForCommits(t *testing.T) {
+	h := newHarness(t)
+	h.commit(h.trigger())
+	second := h.trigger()
+	h.commit(second)
+	h.ignore()
+	h.send(checkpoint.RequestStop{RequestID: "r"})
+	require.Equal(t, second+1, take[checkpoint.Trigger](h).Checkpoint)
+}
+
 func TestSettlingIsBatched(t *testing.T) {
 	h := newHarness(t)
 	settled := 0

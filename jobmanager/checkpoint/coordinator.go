@@ -192,6 +192,9 @@ func (c *Coordinator) triggerAt() (time.Time, bool) {
 	if len(c.savepoints) > 0 {
 		return time.Time{}, true
 	}
+	if c.commits.behind() {
+		return time.Time{}, false // until an acknowledgement comes
+	}
 	if changed := c.since > c.completed; !c.force && (!changed || !c.cfg.Periodic) {
 		return time.Time{}, false
 	}

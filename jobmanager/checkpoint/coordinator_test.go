@@ -170,14 +170,17 @@ func TestIDsAreReservedInTime(t *testing.T) {
 	h.expect(checkpoint.Trigger{Checkpoint: 40})
 	for want := uint64(41); want <= 44; want++ {
 		h.commit(want - 1)
+		h.acked(want - 1)
 		require.Equal(t, want, h.trigger())
 		none[checkpoint.ReserveIDs](h)
 	}
 	h.commit(44)
+	h.acked(44)
 	require.Equal(t, uint64(45), h.trigger())
 	require.Equal(t, uint64(56), take[checkpoint.ReserveIDs](h).Limit, "two are left")
 	for want := uint64(46); want <= 47; want++ {
 		h.commit(want - 1)
+		h.acked(want - 1)
 		require.Equal(t, want, h.trigger())
 	}
 	h.commit(47)
@@ -218,7 +221,9 @@ func TestStatisticsOfARunningCheckpoint(t *testing.T) {
 func TestStatisticsAreBounded(t *testing.T) {
 	h := newHarness(t)
 	for range 30 {
-		h.commit(h.trigger())
+		id := h.trigger()
+		h.commit(id)
+		h.acked(id)
 	}
 	list := h.statistics()
 	require.Len(t, list, 20)

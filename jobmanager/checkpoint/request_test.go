@@ -58,6 +58,7 @@ func TestInputEndsWhileACheckpointRuns(t *testing.T) {
 	h.send(checkpoint.InputEnded{Worker: "w1"}, checkpoint.InputEnded{Worker: "w2"})
 	h.ignore()
 	h.commit(11)
+	h.acked(11)
 	require.Equal(t, uint64(12), take[checkpoint.Trigger](h).Checkpoint)
 	h.send(checkpoint.Decline{Checkpoint: 12, Reason: "x"})
 	h.pass(time.Second)
