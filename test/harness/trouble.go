@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -237,7 +238,7 @@ func (w *Network) look() {
 		for _, l := range batch {
 			missing[addressPair(l.client.RemoteAddr(), l.client.LocalAddr())] = l
 		}
-		const tries = 20
+		const tries = 5
 		for try := 0; try < tries && len(missing) > 0; try++ {
 			inodes := socketInodes(missing)
 			if len(inodes) == 0 {
@@ -261,13 +262,31 @@ func (w *Network) look() {
 func (w *Network) owners() map[string]string {
 	out := make(map[string]string)
 	for _, p := range w.nodes() {
-		for _, pid := range append(p.Children(), p.PID()) {
+		for _, pid := range append(children(p), p.PID()) {
 			fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 			for _, fd := range fds {
 				to, _ := os.Readlink(fd)
 				if inode, ok := strings.CutPrefix(to, "socket:["); ok {
 					out[strings.TrimSuffix(inode, "]")] = p.ID
 				}
+			}
+		}
+	}
+	return out
+}
+
+// children returns the processes that a node has started. The kernel's own list of them is much quicker to read than the states of all
+// processes, but not every kernel has it.
+func children(p *localcluster.Process) (out []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.PID()))
+	if len(lists) == 0 {
+		return p.Children()
+	}
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for _, f := range strings.Fields(string(text)) {
+			if pid, err := strconv.Atoi(f); err == nil {
+				out = append(out, pid)
 			}
 		}
 	}
