@@ -45,6 +45,9 @@ test-e2e: check-test-tools ## tests with real processes and a real Kafka
 
 test-robustness: check-test-tools ## random faults against a model: make test-robustness DURATION=10m SEED=7
 	WEIR_ROBUSTNESS_DURATION=$(DURATION) WEIR_ROBUSTNESS_SEED=$(SEED) go test -count=1 -timeout 24h -run TestRobustness -v ./test/robustness
+	WEIR_CRASH_VERB=freeze go test -count=1 -timeout 30m -run 'TestCrashTable$$' ./test/e2e
+	WEIR_CRASH_VERB=error go test -count=1 -timeout 20m -run 'TestCrashTable$$' ./test/e2e
+	WEIR_CRASH_CLIENT=confluent go test -count=1 -timeout 30m -run 'TestCrashTable$$' ./test/e2e
 	WEIR_ROUNDS=$(STOPS) go test -count=1 -timeout 20m -run TestStopsInTheMiddleOfCheckpoints ./test/e2e
 	WEIR_ROUNDS=$(ROLLS) go test -count=1 -timeout 20m -run TestRollingRestarts ./test/e2e
 

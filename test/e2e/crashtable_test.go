@@ -39,6 +39,7 @@ type crashTable struct {
 // WEIR_CRASH_VERB=freeze lets processes stand still at the points until others have taken their place, and then go on; error lets the
 // code meet an error. WEIR_CRASH_CLIENT=confluent writes with librdkafka.
 func TestCrashTable(t *testing.T) {
+	t.Parallel()
 	c := crashTable{verb: envOr("WEIR_CRASH_VERB", "kill"), client: envOr("WEIR_CRASH_CLIENT", "franz")}
 	c.Cluster = harness.StartWithSharedFaultPoints(t, localcluster.Config{
 		JobManagers: 3, TaskManagers: 3, Slots: 1,

@@ -55,6 +55,7 @@ func (p *program) died() {
 
 // A program that runs its job by itself dies at points of the protocol and is started again, and nothing is lost or repeated.
 func TestLocalCrashTable(t *testing.T) {
+	t.Parallel()
 	bin, err := harness.BuildWithFaultPoints()
 	require.NoError(t, err)
 	broker := kafkatest.Shared(t)
