@@ -103,7 +103,9 @@ type fakeTM struct {
 	term    uint64
 	workers map[string]*fakeWorker
 	probe   string // overrides what it reads
-	refusal error
+	// lastWords is what the next worker that is stopped tells before it ends.
+	lastWords *workerv1.TaskFailed
+	refusal   error
 }
 
 type fakeWorker struct {
@@ -294,6 +296,14 @@ func (tm *fakeTM) handle(msg *clusterv1.SessionResponse) {
 			tm.event(p, &workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{DataAddress: "127.0.0.1:1"}}})
 		}
 	case *clusterv1.SessionResponse_StopWorker:
+		tm.mu.Lock()
+		words := tm.lastWords
+		tm.lastWords = nil
+		tm.mu.Unlock()
+		if words != nil {
+			tm.event(&workerv1.Prepare{JobId: m.StopWorker.GetJobId(), Attempt: m.StopWorker.GetAttempt()},
+				&workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: words}})
+		}
 		tm.exit(m.StopWorker.GetJobId(), m.StopWorker.GetAttempt(), 0, true, "")
 	case *clusterv1.SessionResponse_WorkerCommand:
 		tm.mu.Lock()
@@ -399,7 +409,17 @@ func (f *fakes) snapshot(p *workerv1.Prepare, task *workerv1.TaskAssignment, n u
 
 // fail lets a task of the worker fail.
 func (tm *fakeTM) fail(job string, attempt uint64, class workerv1.FailureClass, message string) {
-	tm.event(&workerv1.Prepare{JobId: job, Attempt: attempt}, &workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{
-		Vertex: "src", Class: class, Message: message,
-	}}})
+	tm.report(job, attempt, &workerv1.TaskFailed{Vertex: "src", Class: class, Message: message})
+}
+
+// report lets the worker tell of a failure.
+func (tm *fakeTM) report(job string, attempt uint64, f *workerv1.TaskFailed) {
+	tm.event(&workerv1.Prepare{JobId: job, Attempt: attempt}, &workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: f}})
+}
+
+// failsWhenStopped makes the next worker that is stopped have a failure to tell of, which was on its way.
+func (tm *fakeTM) failsWhenStopped(f *workerv1.TaskFailed) {
+	tm.mu.Lock()
+	defer tm.mu.Unlock()
+	tm.lastWords = f
 }

@@ -279,6 +279,26 @@ func TestProcessDeathExplainsWhatOthersSaw(t *testing.T) {
 	require.NotEmpty(t, job.GetFailures())
 }
 
+// What breaks first in the others is the connection to the worker that fails, and the word of that may come before its own.
+func TestACauseReplacesItsConsequences(t *testing.T) {
+	c, tms, id := runningJob(t)
+	tms[0].failsWhenStopped(&workerv1.TaskFailed{
+		Vertex: "out", Class: workerv1.FailureClass_FAILURE_CLASS_UNAVAILABLE, Message: "connection refused",
+	})
+	tms[1].report(id, 1, &workerv1.TaskFailed{
+		Vertex: "src", Class: workerv1.FailureClass_FAILURE_CLASS_RESTART, Message: "the connection broke", Consequence: true,
+	})
+	job := c.waitFor(id, "attempt 2 runs", func(j *jobv1.Job) bool {
+		return j.GetAttempt() == 2 && j.GetState() == jobv1.JobState_JOB_STATE_RUNNING
+	})
+	require.Equal(t, "connection refused", job.GetFailures()[0].GetMessage())
+	require.Equal(t, "out[0]", job.GetFailures()[0].GetTask())
+	require.True(t, job.GetFailures()[0].GetUncounted())
+	rec, ok := c.leader().server.View().Job(id)
+	require.True(t, ok)
+	require.False(t, rec.GetRestartHistory()[0].GetCounted(), "that nobody answers uses up none of the budget")
+}
+
 func TestBrokenSessionIsResumed(t *testing.T) {
 	c, tms, id := runningJob(t)
 	tms[0].drop()

@@ -1,11 +1,15 @@
 package operator
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"net"
+)
 
 // Class says what a failure leads to. The values match weir.worker.v1.FailureClass.
 type Class int
 
-// The classes of failures, mildest first. An error without a class is Restart.
+// The classes of failures. ClassOf decides about an error without one.
 const (
 	// ClassRestart: passing trouble; the job restarts under its policy.
 	ClassRestart Class = iota + 1
@@ -15,7 +19,13 @@ const (
 	ClassDataLoss
 	// ClassStorage: trouble of checkpoint storage; the job restarts without using up its budget.
 	ClassStorage
+	// ClassUnavailable: a system that the job reads from or writes to does not answer; the job restarts without using up its budget, for
+	// as long as that takes.
+	ClassUnavailable
 )
+
+// Passing tells whether the same thing may succeed when it is tried again.
+func (c Class) Passing() bool { return c == ClassRestart || c == ClassUnavailable }
 
 // ErrRefused is wrapped by errors that tell that another system refuses us: login, rights, certificate. Repeating the request at once is
 // pointless, so whoever repeats in place gives up; a later restart may find it mended.
@@ -39,11 +49,26 @@ func DataLoss(err error) error { return &classified{ClassDataLoss, err} }
 // Storage marks err as trouble of checkpoint storage.
 func Storage(err error) error { return &classified{ClassStorage, err} }
 
-// ClassOf returns the class of the outermost error in err's tree that has a FailureClass method; ClassRestart without one.
+// Unavailable marks err as the silence of a system outside of Weir, such as a broker or a database that is down or cut off.
+func Unavailable(err error) error { return &classified{ClassUnavailable, err} }
+
+// ClassOf returns the class of the outermost error in err's tree that has a FailureClass method. Without one it is ClassUnavailable when
+// the tree holds an error of the network or a deadline that passed, and wraps no ErrRefused, which is an answer; else it is ClassRestart.
 func ClassOf(err error) Class {
 	var c interface{ FailureClass() Class }
 	if errors.As(err, &c) {
 		return c.FailureClass()
 	}
+	if unanswered(err) {
+		return ClassUnavailable
+	}
 	return ClassRestart
+}
+
+// unanswered looks for what the standard library says when another machine does not answer.
+func unanswered(err error) bool {
+	var op *net.OpError
+	var dns *net.DNSError
+	return !errors.Is(err, ErrRefused) &&
+		(errors.As(err, &op) || errors.As(err, &dns) || errors.Is(err, context.DeadlineExceeded))
 }

@@ -192,6 +192,9 @@ func (c *committer) describe(doing string, checkpoint uint64, err error) error {
 	if errors.Is(err, ErrUnknown) || errors.Is(err, ErrLost) {
 		return operator.DataLoss(err)
 	}
+	if errors.Is(err, ErrRetriable) && operator.ClassOf(err) == operator.ClassRestart && !errors.Is(err, operator.ErrRefused) {
+		return operator.Unavailable(err) // the system does not say what became of it
+	}
 	return err
 }
 
@@ -208,7 +211,7 @@ func retry(ctx context.Context, limit time.Duration, do func(context.Context) er
 	for pause := retryFirst; ; pause = min(2*pause, retryMax) {
 		err := do(ctx)
 		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnknown) || errors.Is(err, operator.ErrRefused) ||
-			operator.ClassOf(err) != operator.ClassRestart {
+			!operator.ClassOf(err).Passing() {
 			return err
 		}
 		timer := time.NewTimer(pause)

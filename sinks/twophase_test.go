@@ -208,7 +208,7 @@ func TestUndecidedCommitEndsWithTheLimit(t *testing.T) {
 		begin := time.Now()
 		err := commit(i, 1)
 		require.ErrorIs(t, err, sinks.ErrRetriable)
-		require.Equal(t, operator.ClassRestart, operator.ClassOf(err))
+		require.Equal(t, operator.ClassUnavailable, operator.ClassOf(err))
 		require.Equal(t, 10*time.Second, time.Since(begin))
 		require.NoError(t, i.Close())
 	})

@@ -4,10 +4,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-stream/weir/operator"
 )
@@ -78,12 +80,26 @@ func Refused(err error, on Access) error {
 	return nil
 }
 
-// OrRefused is Refused that leaves other errors as they are.
+// OrRefused is Refused that marks errors by which brokers do not answer, or cannot yet, as [operator.Unavailable], and leaves other errors
+// as they are.
 func OrRefused(err error, on Access) error {
 	if refused := Refused(err, on); refused != nil {
 		return refused
 	}
+	if err != nil && operator.ClassOf(err) == operator.ClassRestart && silent(err) {
+		return operator.Unavailable(err)
+	}
 	return err
+}
+
+// silent tells of errors beyond those of the network itself: the client's word for a connection that broke or a record that no broker took,
+// and what brokers answer while they start, choose leaders, or lack replicas.
+func silent(err error) bool {
+	if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.CorruptMessage) {
+		return false // the client asks again, but it is about a topic
+	}
+	return kerr.IsRetriable(err) || kgo.IsRetryableBrokerErr(err) || errors.Is(err, kgo.ErrRecordTimeout) || errors.Is(err, kgo.ErrRecordRetries) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // certificateAlerts are the TLS alerts by which a peer refuses our certificate, or asks for one.

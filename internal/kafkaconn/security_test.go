@@ -5,14 +5,17 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/internal/testca"
@@ -53,6 +56,20 @@ func TestRefusalsNameTheCause(t *testing.T) {
 	} {
 		require.NoError(t, kafkaconn.Refused(err, on))
 	}
+}
+
+func TestSilenceIsNeitherARefusalNorTheJobsFault(t *testing.T) {
+	for _, err := range []error{
+		kerr.CoordinatorNotAvailable, kerr.NotEnoughReplicas, kgo.ErrRecordTimeout, io.EOF, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+	} {
+		got := kafkaconn.OrRefused(fmt.Errorf("ask: %w", err), kafkaconn.Access{})
+		require.ErrorIs(t, got, err)
+		require.Equal(t, operator.ClassUnavailable, operator.ClassOf(got), err)
+	}
+	for _, err := range []error{kerr.SaslAuthenticationFailed, kerr.UnknownTopicOrPartition, kerr.InvalidTxnState, errors.New("boom")} {
+		require.Equal(t, operator.ClassRestart, operator.ClassOf(kafkaconn.OrRefused(err, kafkaconn.Access{})), err)
+	}
+	require.NoError(t, kafkaconn.OrRefused(nil, kafkaconn.Access{}))
 }
 
 func TestSecurityIsChecked(t *testing.T) {

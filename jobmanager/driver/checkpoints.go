@@ -184,7 +184,7 @@ func (j *job) effect(att *attempt, e checkpoint.Effect) checkpoint.Event {
 	case checkpoint.Finish:
 		j.finishWorkers()
 	case checkpoint.FailAttempt:
-		class := restartClass
+		class := j.slowness()
 		if e.Storage {
 			class = workerv1.FailureClass_FAILURE_CLASS_STORAGE
 		}

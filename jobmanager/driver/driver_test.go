@@ -365,18 +365,22 @@ func TestNothingStartsBeforeTheLogSaysSo(t *testing.T) {
 }
 
 func TestAJobThatWasNeverPreparedFailsInsteadOfRestarting(t *testing.T) {
-	f := newFixture(t)
-	f.waitFor("prepare 1")
-	f.event(1, &workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{Vertex: "v", Message: "no such topic"}}})
-	f.waitFor("kill 1")
-	f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: 1, Expected: true})
-	f.eventually("the job to have failed", func() bool {
-		rec, ok := f.log.View().Job(jobID)
-		return ok && rec.GetState() == jobv1.JobState_JOB_STATE_FAILED
-	})
-	rec, _ := f.log.View().Job(jobID)
-	require.Contains(t, rec.GetFailures()[0].GetMessage(), "no such topic")
-	require.False(t, f.sessions.has("prepare 2"))
+	for _, class := range []workerv1.FailureClass{workerv1.FailureClass_FAILURE_CLASS_RESTART, workerv1.FailureClass_FAILURE_CLASS_UNAVAILABLE} {
+		t.Run(class.String(), func(t *testing.T) {
+			f := newFixture(t)
+			f.waitFor("prepare 1")
+			f.event(1, &workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{Vertex: "v", Class: class, Message: "no such broker"}}})
+			f.waitFor("kill 1")
+			f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: 1, Expected: true})
+			f.eventually("the job to have failed", func() bool {
+				rec, ok := f.log.View().Job(jobID)
+				return ok && rec.GetState() == jobv1.JobState_JOB_STATE_FAILED
+			})
+			rec, _ := f.log.View().Job(jobID)
+			require.Contains(t, rec.GetFailures()[0].GetMessage(), "no such broker")
+			require.False(t, f.sessions.has("prepare 2"))
+		})
+	}
 }
 
 func TestAJobThatNeverRanNeedsNoSettling(t *testing.T) {

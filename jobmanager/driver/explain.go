@@ -7,6 +7,7 @@ import (
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/jobmanager/explain"
 	"github.com/weir-stream/weir/jobmanager/fsm"
@@ -25,6 +26,16 @@ func (j *job) waitingFor() string {
 	f := j.facts()
 	j.status.addTo(&f)
 	return explain.Explain(f).Waiting()
+}
+
+// slowness is the class of a failure that consists in something taking too long: tasks that wait for another system cannot be faster than it.
+func (j *job) slowness() workerv1.FailureClass {
+	f := j.facts()
+	j.status.addTo(&f)
+	if f.WaitsOutside() {
+		return workerv1.FailureClass_FAILURE_CLASS_UNAVAILABLE
+	}
+	return restartClass
 }
 
 // facts are what the driver knows of its job.

@@ -19,12 +19,15 @@ import (
 const restartClass = workerv1.FailureClass_FAILURE_CLASS_RESTART
 
 // origin says how close to the root a failure is. What a task notices may be the consequence of a neighbour's death.
-type origin uint8
+type origin int8
 
 const (
-	originTask    origin = iota // a task reports trouble
-	originProcess               // a worker process died
-	originHost                  // a TaskManager is gone
+	// originConsequence: a task has lost the connection to another worker, which most likely ended first and whose report is on its way.
+	originConsequence origin = iota - 1
+
+	originTask    // a task reports trouble
+	originProcess // a worker process died
+	originHost    // a TaskManager is gone
 )
 
 // failure is why an attempt ends.
@@ -43,7 +46,7 @@ func (f *failure) record(attempt uint64) *jobv1.Failure {
 	}
 }
 
-// outranks reports whether f explains old: a worker that died by itself explains passing trouble that another one reported first.
+// outranks reports whether f explains old: what a worker reports, or its death, explains passing trouble that another one reported first.
 func (f *failure) outranks(old *failure) bool {
 	return old.class == restartClass && f.origin > old.origin && f.worker != old.worker
 }
@@ -54,6 +57,9 @@ func (j *job) onTaskFailed(w *worker, e *workerv1.TaskFailed) {
 	}
 	if f.class == workerv1.FailureClass_FAILURE_CLASS_UNSPECIFIED {
 		f.class = restartClass
+	}
+	if e.GetConsequence() {
+		f.origin = originConsequence
 	}
 	if e.GetVertex() != "" {
 		f.task = checkpoint.TaskID{Vertex: e.GetVertex(), Subtask: e.GetSubtask()}.String()
@@ -68,7 +74,11 @@ func (j *job) onTaskFailed(w *worker, e *workerv1.TaskFailed) {
 	if f.class == restartClass && j.phase != phaseTakeover {
 		for _, o := range j.att.workers {
 			if known, ok := j.tms[o.tm]; o.tm != w.tm && (!ok || !known.Connected) {
-				f.message = fmt.Sprintf("TaskManager %s on %s is not reachable (seen by task %s: %s)", o.tm, o.host, f.task, f.message)
+				seen := f.task
+				if f.origin != originConsequence {
+					seen += ": " + f.message
+				}
+				f.message = fmt.Sprintf("TaskManager %s on %s is not reachable (seen by task %s)", o.tm, o.host, seen)
 				f.origin, f.host, f.worker, f.task = originHost, o.host, o.tm, ""
 				break
 			}
@@ -191,7 +201,10 @@ func (j *job) fail(f failure) {
 	}
 	if j.phase == phaseStopping {
 		if j.cause != nil && f.outranks(j.cause) {
-			f.message += "; first seen as: " + j.cause.message
+			if j.cause.origin != originConsequence {
+				f.message += "; first seen as: " + j.cause.message
+			}
+			j.logger.Info("cause found", "class", f.class.String(), "task", f.task, "host", f.host, "reason", f.message, "instead", j.cause.message)
 			j.cause = &f
 		}
 		return
@@ -229,7 +242,7 @@ func (j *job) afterFailure() {
 		return
 	}
 	f := cause.record(att.number)
-	if !j.rec.GetPrepared() && cause.class == restartClass && cause.origin != originHost {
+	if !j.rec.GetPrepared() && restart.NeverWorked(cause.class) && cause.origin != originHost {
 		// Nobody has seen the job work: an address, a topic or a setting is wrong, and whoever submitted it is waiting for the answer.
 		f.Message = cause.message + " (the job has never been prepared, so it is not tried again; mend the cause and submit it anew)"
 		j.giveUp(f)
@@ -243,6 +256,7 @@ func (j *job) afterFailure() {
 		j.giveUp(f)
 		return
 	}
+	f.Uncounted = !d.Counted
 	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_FailAttempt{FailAttempt: &raftv1.FailAttempt{
 		JobId: j.id, Attempt: att.number, Failure: f, Counted: d.Counted, Host: host,
 	}}})

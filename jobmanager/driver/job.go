@@ -282,7 +282,7 @@ func (j *job) tick() {
 	case phaseBackoff:
 		j.proceed()
 	case phasePreparing, phaseStarting:
-		j.fail(failure{class: restartClass, message: "deployment timed out: " + j.waitingFor()})
+		j.fail(failure{class: j.slowness(), message: "deployment timed out: " + j.waitingFor()})
 	case phaseClosing:
 		j.logger.Warn("workers did not close in time", "workers", j.awaited())
 		j.stopWorkers(j.proceed)

@@ -216,7 +216,9 @@ func (f Facts) backOff(x Finding) Finding {
 	}
 	x.short = "the next attempt, " + left
 	x.Text = fmt.Sprintf("It is in a pause after a failure. Attempt %d begins %s.", f.Attempt+1, left)
-	if b := f.Budget; b.Max > 0 && b.Used > 0 {
+	if f.Failure.GetUncounted() {
+		x.Text += " What failed is outside of the job, so that this restart does not count towards its limit: it is tried again for as long as that lasts."
+	} else if b := f.Budget; b.Max > 0 && b.Used > 0 {
 		x.Text += fmt.Sprintf(" It has been restarted %s within the last %s; with more than %d it fails for good.", times(b.Used), span(b.Window), b.Max)
 	}
 	if f.Failure != nil {

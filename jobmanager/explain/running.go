@@ -250,6 +250,9 @@ func (f Facts) commit() Finding {
 
 const externalAdvice = "See that system: it may be down, overloaded, or cut off from the machine of that task. The job goes on by itself when it answers."
 
+// WaitsOutside reports whether a task has been waiting for another system for so long that it is told of.
+func (f Facts) WaitsOutside() bool { return len(f.external()) > 0 }
+
 // external tells of other systems that do not answer, each once.
 func (f Facts) external() []Finding {
 	type group struct {

@@ -55,8 +55,8 @@ func Remember(p graph.RestartPolicy, history []Former, f Former) []Former {
 // first; those longer ago than the policy's window are not looked at. random is uniform in [0, 1).
 //
 // The first restart within the window has no delay. The n-th waits InitialDelay × Multiplier^(n−2), at most MaxDelay, of which the
-// last half is scaled by random, so that jobs that failed together do not come back together. Failures of storage lengthen the
-// delay and leave the budget alone.
+// last half is scaled by random, so that jobs that failed together do not come back together. Failures of storage and of other systems
+// that do not answer lengthen the delay and leave the budget alone.
 //
 // host tells that the failure is the loss of a TaskManager. Machines die and are replaced without the job's fault: such a restart neither
 // uses up the budget nor lengthens later delays, and waits only when the one before it was less than InitialDelay ago.
@@ -87,7 +87,7 @@ func Decide(p graph.RestartPolicy, history []Former, class workerv1.FailureClass
 			counted++
 		}
 	}
-	d := Decision{Action: Restart, Counted: class != workerv1.FailureClass_FAILURE_CLASS_STORAGE}
+	d := Decision{Action: Restart, Counted: !outside(class)}
 	if d.Counted && counted >= p.MaxRestarts {
 		return Decision{Action: Fail, Counted: true, Reason: fmt.Sprintf(
 			"restarted %d times within %v, which is all that the job's policy allows", counted, p.Window)}
@@ -96,6 +96,17 @@ func Decide(p graph.RestartPolicy, history []Former, class workerv1.FailureClass
 		d.Delay = delay(p, former-1, random)
 	}
 	return d
+}
+
+// outside tells of classes that say nothing about the job: what fails is a system that it uses.
+func outside(class workerv1.FailureClass) bool {
+	return class == workerv1.FailureClass_FAILURE_CLASS_STORAGE || class == workerv1.FailureClass_FAILURE_CLASS_UNAVAILABLE
+}
+
+// NeverWorked tells whether a failure of that class before the job was ever prepared most likely comes of how the job was written or
+// submitted, such as a wrong address, so that whoever submitted it should be told instead of waiting.
+func NeverWorked(class workerv1.FailureClass) bool {
+	return class == workerv1.FailureClass_FAILURE_CLASS_RESTART || class == workerv1.FailureClass_FAILURE_CLASS_UNAVAILABLE
 }
 
 // delay returns the jittered delay after the given number of multiplications.

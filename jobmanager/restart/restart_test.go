@@ -17,6 +17,7 @@ const (
 	passing  = workerv1.FailureClass_FAILURE_CLASS_RESTART
 	fatal    = workerv1.FailureClass_FAILURE_CLASS_FATAL
 	dataLoss = workerv1.FailureClass_FAILURE_CLASS_DATA_LOSS
+	silence  = workerv1.FailureClass_FAILURE_CLASS_UNAVAILABLE
 	storage  = workerv1.FailureClass_FAILURE_CLASS_STORAGE
 )
 
@@ -81,9 +82,12 @@ func TestOnlyWhatTheWindowHoldsIsRemembered(t *testing.T) {
 	require.Len(t, history, 4, "those of the last three seconds, and the new one")
 }
 
-func TestStorageFailuresDoNotUseUpTheBudget(t *testing.T) {
-	d := restart.Decide(policy, counted(5), storage, false, now, 1)
-	require.Equal(t, restart.Decision{Action: restart.Restart, Delay: 10 * time.Second}, d)
+func TestFailuresOutsideOfTheJobDoNotUseUpTheBudget(t *testing.T) {
+	var d restart.Decision
+	for _, class := range []workerv1.FailureClass{storage, silence} {
+		d = restart.Decide(policy, counted(5), class, false, now, 1)
+		require.Equal(t, restart.Decision{Action: restart.Restart, Delay: 10 * time.Second}, d)
+	}
 
 	uncounted := counted(10)
 	for i := range uncounted {

@@ -339,7 +339,7 @@ func TestBrokerThatStopsAnswering(t *testing.T) {
 		begin := time.Now()
 		_, err := a.TryBarrier(1)
 		require.Error(t, err)
-		require.Equal(t, operator.ClassRestart, operator.ClassOf(err))
+		require.Equal(t, operator.ClassUnavailable, operator.ClassOf(err))
 		a.Drop()
 		require.Less(t, time.Since(begin), 20*time.Second)
 		require.NoError(t, b.Resume())

@@ -95,7 +95,7 @@ func (c *cluster) transactionsV2(ctx context.Context) (bool, error) {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
 	if err != nil {
-		return false, fmt.Errorf("ask for the cluster's features: %w", err)
+		return false, fmt.Errorf("ask for the cluster's features: %w", kafkaconn.OrRefused(err, kafkaconn.Access{}))
 	}
 	for _, f := range resp.FinalizedFeatures {
 		if f.Name == featureTransactions {

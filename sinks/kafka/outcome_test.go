@@ -173,7 +173,7 @@ func finishNow(t *testing.T, s *transactional[int], p *prepared) error {
 }
 
 func isRetriable(err error) bool {
-	return err != nil && operator.ClassOf(err) == operator.ClassRestart && !errors.Is(err, sinks.ErrLost) && !errors.Is(err, sinks.ErrUnknown)
+	return err != nil && operator.ClassOf(err).Passing() && !errors.Is(err, sinks.ErrLost) && !errors.Is(err, sinks.ErrUnknown)
 }
 
 // TestTimedOutTransactionIsLost lets the broker end a prepared transaction.

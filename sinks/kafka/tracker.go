@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
+	"github.com/weir-stream/weir/operator"
 )
 
 // recordOverhead stands for what a client keeps per record beyond key and value.
@@ -84,7 +85,7 @@ func (t *tracker) wait(ctx context.Context, deadline time.Duration, limit int64)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timer.C:
-			return fmt.Errorf("%w within %s: %d bytes are waiting", errNoProgress, deadline, t.outstanding.Load())
+			return operator.Unavailable(fmt.Errorf("%w within %s: %d bytes are waiting", errNoProgress, deadline, t.outstanding.Load()))
 		case <-t.wake:
 		}
 	}

@@ -148,7 +148,7 @@ func (r *reader[T]) partitionError(ctx context.Context, s *split, tp topicPartit
 		r.rc.Logger.Warn("fetching is disturbed", "topic", tp.topic, "partition", tp.partition, "error", err)
 		return nil
 	}
-	return fmt.Errorf("read %s/%d: %w", tp.topic, tp.partition, err)
+	return fmt.Errorf("read %s/%d: %w", tp.topic, tp.partition, kafkaconn.OrRefused(err, kafkaconn.Access{}))
 }
 
 // outOfRange handles a partition whose wanted offset is gone; the client has stopped fetching it.

@@ -59,7 +59,7 @@ func (r reports) statistics(tasks []*jobv1.TaskStatistics) {
 func (r reports) failed(vertex string, subtask int, err error) {
 	r.send(&workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{
 		Vertex: vertex, Subtask: uint32(subtask), Class: class(err), Message: err.Error(), Stack: task.Stack(err),
-		Lost: sinks.LossesOf(err),
+		Lost: sinks.LossesOf(err), Consequence: lostPeer(err),
 	}}})
 }
 
@@ -71,6 +71,8 @@ func class(err error) workerv1.FailureClass {
 		return workerv1.FailureClass_FAILURE_CLASS_DATA_LOSS
 	case operator.ClassStorage:
 		return workerv1.FailureClass_FAILURE_CLASS_STORAGE
+	case operator.ClassUnavailable:
+		return workerv1.FailureClass_FAILURE_CLASS_UNAVAILABLE
 	}
 	return workerv1.FailureClass_FAILURE_CLASS_RESTART
 }

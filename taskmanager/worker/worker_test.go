@@ -233,6 +233,7 @@ func TestLostWorkerFailsTheOther(t *testing.T) {
 	f := a.wait(1, func(e *workerv1.Event) bool { return e.GetTaskFailed() != nil }).GetTaskFailed()
 	require.Contains(t, f.GetMessage(), "127.0.0.1:")
 	require.Contains(t, f.GetMessage(), "src→count")
+	require.True(t, f.GetConsequence())
 	require.Equal(t, 1, a.count(func(e *workerv1.Event) bool { return e.GetTaskFailed() != nil }), "one failure is told, the first")
 	a.cancel()
 }

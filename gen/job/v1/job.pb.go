@@ -1384,7 +1384,9 @@ type Failure struct {
 	// Last lines of the worker's output, for a process that died.
 	OutputTail string `protobuf:"bytes,6,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
 	// What was lost, when that is the cause.
-	Lost          []*LostOutput `protobuf:"bytes,7,rep,name=lost,proto3" json:"lost,omitempty"`
+	Lost []*LostOutput `protobuf:"bytes,7,rep,name=lost,proto3" json:"lost,omitempty"`
+	// The restart that followed used up nothing of the job's restart budget: the cause is outside of the job and passes by itself.
+	Uncounted     bool `protobuf:"varint,8,opt,name=uncounted,proto3" json:"uncounted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1466,6 +1468,13 @@ func (x *Failure) GetLost() []*LostOutput {
 		return x.Lost
 	}
 	return nil
+}
+
+func (x *Failure) GetUncounted() bool {
+	if x != nil {
+		return x.Uncounted
+	}
+	return false
 }
 
 // TaskWait is something outside of the job that a task waits for.
@@ -3925,7 +3934,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x06age_ms\x18\b \x01(\x03R\x05ageMs\x12\x17\n" +
 	"\aleft_ms\x18\t \x01(\x03R\x06leftMs\x12\x12\n" +
 	"\x04ends\x18\n" +
-	" \x01(\tR\x04ends\"\xc8\x01\n" +
+	" \x01(\tR\x04ends\"\xe6\x01\n" +
 	"\aFailure\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x12\n" +
@@ -3934,7 +3943,8 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1f\n" +
 	"\voutput_tail\x18\x06 \x01(\tR\n" +
 	"outputTail\x12+\n" +
-	"\x04lost\x18\a \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"5\n" +
+	"\x04lost\x18\a \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\x12\x1c\n" +
+	"\tuncounted\x18\b \x01(\bR\tuncounted\"5\n" +
 	"\bTaskWait\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x15\n" +
 	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\"\xaa\x01\n" +

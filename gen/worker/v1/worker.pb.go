@@ -91,6 +91,8 @@ const (
 	FailureClass_FAILURE_CLASS_DATA_LOSS FailureClass = 3
 	// Trouble of checkpoint storage: restart without using up the budget.
 	FailureClass_FAILURE_CLASS_STORAGE FailureClass = 4
+	// A system that the job reads from or writes to does not answer: restart without using up the budget.
+	FailureClass_FAILURE_CLASS_UNAVAILABLE FailureClass = 5
 )
 
 // Enum value maps for FailureClass.
@@ -101,6 +103,7 @@ var (
 		2: "FAILURE_CLASS_FATAL",
 		3: "FAILURE_CLASS_DATA_LOSS",
 		4: "FAILURE_CLASS_STORAGE",
+		5: "FAILURE_CLASS_UNAVAILABLE",
 	}
 	FailureClass_value = map[string]int32{
 		"FAILURE_CLASS_UNSPECIFIED": 0,
@@ -108,6 +111,7 @@ var (
 		"FAILURE_CLASS_FATAL":       2,
 		"FAILURE_CLASS_DATA_LOSS":   3,
 		"FAILURE_CLASS_STORAGE":     4,
+		"FAILURE_CLASS_UNAVAILABLE": 5,
 	}
 )
 
@@ -1912,7 +1916,9 @@ type TaskFailed struct {
 	// Last lines of the process's output, added by the TaskManager when the process died.
 	OutputTail string `protobuf:"bytes,6,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
 	// What was lost, when that is the cause.
-	Lost          []*v11.LostOutput `protobuf:"bytes,7,rep,name=lost,proto3" json:"lost,omitempty"`
+	Lost []*v11.LostOutput `protobuf:"bytes,7,rep,name=lost,proto3" json:"lost,omitempty"`
+	// The connection to another worker of the attempt broke, most likely because that one ended: what it reports tells the cause.
+	Consequence   bool `protobuf:"varint,8,opt,name=consequence,proto3" json:"consequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1994,6 +2000,13 @@ func (x *TaskFailed) GetLost() []*v11.LostOutput {
 		return x.Lost
 	}
 	return nil
+}
+
+func (x *TaskFailed) GetConsequence() bool {
+	if x != nil {
+		return x.Consequence
+	}
+	return false
 }
 
 // CheckpointAck tells that a task's snapshot is durable.
@@ -3070,7 +3083,7 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\tRewritten\x12?\n" +
 	"\freplacements\x18\x01 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\t\n" +
 	"\aStarted\"\b\n" +
-	"\x06Closed\"\xf0\x01\n" +
+	"\x06Closed\"\x92\x02\n" +
 	"\n" +
 	"TaskFailed\x12\x16\n" +
 	"\x06vertex\x18\x01 \x01(\tR\x06vertex\x12\x18\n" +
@@ -3080,7 +3093,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x05stack\x18\x05 \x01(\tR\x05stack\x12\x1f\n" +
 	"\voutput_tail\x18\x06 \x01(\tR\n" +
 	"outputTail\x12+\n" +
-	"\x04lost\x18\a \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"\xdd\x01\n" +
+	"\x04lost\x18\a \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\x12 \n" +
+	"\vconsequence\x18\b \x01(\bR\vconsequence\"\xdd\x01\n" +
 	"\rCheckpointAck\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\x04R\n" +
@@ -3154,13 +3168,14 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"LossPolicy\x12\x1b\n" +
 	"\x17LOSS_POLICY_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17LOSS_POLICY_ACCEPT_LOST\x10\x01\x12\x1e\n" +
-	"\x1aLOSS_POLICY_ACCEPT_UNKNOWN\x10\x02*\x99\x01\n" +
+	"\x1aLOSS_POLICY_ACCEPT_UNKNOWN\x10\x02*\xb8\x01\n" +
 	"\fFailureClass\x12\x1d\n" +
 	"\x19FAILURE_CLASS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15FAILURE_CLASS_RESTART\x10\x01\x12\x17\n" +
 	"\x13FAILURE_CLASS_FATAL\x10\x02\x12\x1b\n" +
 	"\x17FAILURE_CLASS_DATA_LOSS\x10\x03\x12\x19\n" +
-	"\x15FAILURE_CLASS_STORAGE\x10\x04*\xde\x01\n" +
+	"\x15FAILURE_CLASS_STORAGE\x10\x04\x12\x1d\n" +
+	"\x19FAILURE_CLASS_UNAVAILABLE\x10\x05*\xde\x01\n" +
 	"\x0eResolveOutcome\x12\x1f\n" +
 	"\x1bRESOLVE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RESOLVE_OUTCOME_NOT_MINE\x10\x01\x12\x18\n" +

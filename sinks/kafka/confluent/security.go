@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
+	"github.com/weir-stream/weir/operator"
 	kafkasink "github.com/weir-stream/weir/sinks/kafka"
 )
 
@@ -84,6 +85,9 @@ func known(err error) error {
 		return fmt.Errorf("%w: %w", kafkaconn.ErrLogin, err)
 	case code == kafka.ErrSsl:
 		return fmt.Errorf("%w: %w", kafkaconn.ErrCertificate, err)
+	case code == kafka.ErrTransport, code == kafka.ErrAllBrokersDown, code == kafka.ErrResolve, code == kafka.ErrTimedOut,
+		code == kafka.ErrMsgTimedOut, code == kafka.ErrTimedOutQueue:
+		return operator.Unavailable(err)
 	case code > 0:
 		if known := kerr.ErrorForCode(int16(code)); known != nil {
 			return fmt.Errorf("%w: %w", known, err)

@@ -184,7 +184,7 @@ func (r *runner) cancel(end ending) error {
 func (r *runner) failed(end ending) (time.Duration, error) {
 	now := r.cfg.Clock.Now()
 	d := restart.Decide(end.policy, r.history, end.class, false, now, rand.Float64())
-	if end.class == workerv1.FailureClass_FAILURE_CLASS_RESTART && !r.dir.prepared() {
+	if restart.NeverWorked(end.class) && !r.dir.prepared() {
 		// Nobody has seen the job work: an address, a topic or a setting is wrong, and whoever started it is waiting for the answer.
 		d = restart.Decision{Action: restart.Fail, Reason: "the job has never been prepared, so it is not tried again; mend the cause and start it anew"}
 	}

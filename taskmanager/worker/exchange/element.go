@@ -3,8 +3,11 @@ package exchange
 import (
 	"errors"
 	"fmt"
+	"strings"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/taskmanager/worker/barrier"
@@ -48,7 +51,31 @@ type PeerError struct {
 
 // Error implements error.
 func (e *PeerError) Error() string {
-	return fmt.Sprintf("channel %s: worker at %s: %v", e.Channel, e.Peer, e.Err)
+	return fmt.Sprintf("channel %s: worker at %s: %s", e.Channel, e.Peer, words(e.Err))
+}
+
+// FailureClass keeps the end of another worker, which shows as an error of the network, from being taken for the silence of a system
+// outside of Weir.
+func (e *PeerError) FailureClass() operator.Class { return operator.ClassRestart }
+
+// words is an error's text without gRPC's wording of how a stream ended.
+func words(err error) string {
+	text := err.Error()
+	var s interface {
+		error
+		GRPCStatus() *status.Status
+	}
+	if !errors.As(err, &s) {
+		return text
+	}
+	said := s.GRPCStatus().Message()
+	switch s.GRPCStatus().Code() {
+	case codes.Canceled:
+		said = "it has ended the connection"
+	case codes.Unavailable:
+		said = "the connection broke (" + said + ")"
+	}
+	return strings.ReplaceAll(text, s.Error(), said)
 }
 
 // Unwrap returns the cause.

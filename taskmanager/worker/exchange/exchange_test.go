@@ -337,6 +337,8 @@ func TestConnectWaitsUntilDeadline(t *testing.T) {
 	var pe *exchange.PeerError
 	require.ErrorAs(t, err, &pe)
 	require.Equal(t, addr, pe.Peer)
+	require.Equal(t, operator.ClassRestart, operator.ClassOf(err), "another worker is no outside system")
+	require.NotContains(t, err.Error(), "rpc error")
 }
 
 func failure(t *testing.T, l *link) error {
@@ -357,6 +359,7 @@ func TestConsumerLost(t *testing.T) {
 	var pe *exchange.PeerError
 	require.ErrorAs(t, err, &pe)
 	require.Equal(t, addr, pe.Peer)
+	require.NotContains(t, err.Error(), "rpc error")
 	require.Error(t, l.sender.Send(numbers(0, 1)))
 }
 
@@ -367,6 +370,7 @@ func TestProducerLost(t *testing.T) {
 	var pe *exchange.PeerError
 	require.ErrorAs(t, err, &pe)
 	require.Contains(t, pe.Peer, "127.0.0.1:")
+	require.ErrorContains(t, err, pe.Peer+": it has ended the connection")
 }
 
 func TestCleanEndIsNoFailure(t *testing.T) {

@@ -42,7 +42,7 @@ func Class(err error) operator.Class {
 	var lost *statebackend.LostError
 	var storage *statebackend.StorageError
 	switch {
-	case c != operator.ClassRestart:
+	case !c.Passing():
 		return c
 	case errors.As(err, &lost):
 		return operator.ClassDataLoss
