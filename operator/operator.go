@@ -204,7 +204,8 @@ type Runtime struct {
 	Restored []*snapshotv1.OperatorSnapshot
 	// AllowDroppedState makes restored states that the instance no longer declares be left out instead of refused.
 	AllowDroppedState bool
-	// SettleOnly tells that the instance is opened to end or to look at transactions, and that it will write nothing.
+	// SettleOnly tells that the instance is opened to end or to look at transactions, and that it will write nothing but, perhaps, lost
+	// output again.
 	SettleOnly bool
 	// Losses says which outcomes of restored transactions RecoverCommit takes.
 	Losses LossPolicy

@@ -23,13 +23,14 @@ type committer struct {
 	release func(Committable) // nil when nobody wants to know
 	// committed is told of each checkpoint whose transaction is committed.
 	committed func(checkpoint uint64)
-	uid     string
-	limit   time.Duration
-	target  string // for people
-	waits   *operator.Waits
-	logger  *slog.Logger
-	wake    chan struct{} // of size 1: a full one already wakes
-	wait    sync.WaitGroup
+	durable   bool
+	uid       string
+	limit     time.Duration
+	target    string // for people
+	waits     *operator.Waits
+	logger    *slog.Logger
+	wake      chan struct{} // of size 1: a full one already wakes
+	wait      sync.WaitGroup
 
 	mu       sync.Mutex
 	ledger   ledger.Ledger[Committable]
@@ -70,10 +71,12 @@ func (c *committer) prepare(n uint64, p Committable) error {
 	return c.ledger.Prepare(n, p)
 }
 
-func (c *committer) snapshot(n uint64) ([]ledger.Entry[Committable], error) {
+// snapshot returns what the snapshot of barrier n lists, and the newest checkpoint known to be complete.
+func (c *committer) snapshot(n uint64) (pending []ledger.Entry[Committable], completed uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ledger.Snapshot(n)
+	pending, err = c.ledger.Snapshot(n)
+	return pending, c.ledger.Completed(), err
 }
 
 func (c *committer) request(n uint64, done func(error)) {
@@ -137,7 +140,8 @@ func (c *committer) serve(ctx context.Context, n uint64) error {
 		if err != nil {
 			err = c.describe("commit", e.Checkpoint, err)
 			c.mu.Lock()
-			c.ledger.Failed(e, errors.Is(err, ErrLost))
+			// What is lost may be written again, and must not land behind what was written later.
+			c.ledger.Failed(e, errors.Is(err, ErrLost) || c.durable)
 			c.mu.Unlock()
 			if first == nil {
 				first = err
@@ -185,6 +189,9 @@ func (c *committer) describe(doing string, checkpoint uint64, err error) error {
 		}
 		if filled.Checkpoint == 0 {
 			filled.Checkpoint = checkpoint
+		}
+		if c.durable && filled.Aborted && !filled.Unknown {
+			return &rewritableError{filled.Error()}
 		}
 		return &filled
 	}

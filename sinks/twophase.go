@@ -13,6 +13,7 @@ import (
 	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sources"
+	"github.com/weir-stream/weir/statebackend"
 )
 
 // TwoPhaseConfig describes a sink with transactions to [TwoPhase].
@@ -61,11 +62,18 @@ func (s twoPhaseSink[T, Txn]) Supports(g graph.Guarantee) bool {
 }
 
 func (s twoPhaseSink[T, Txn]) Validate(job sources.JobSettings) error {
-	if s.cfg.Validate == nil {
-		return nil
+	var errs []error
+	if s.cfg.DurableOutput && job.Guarantee != graph.ExactlyOnce {
+		errs = append(errs, errors.New("durable output needs the guarantee exactly-once, and with it checkpoints; ask for them, or leave durable output off"))
 	}
-	return s.cfg.Validate(job)
+	if s.cfg.Validate != nil {
+		errs = append(errs, s.cfg.Validate(job))
+	}
+	return errors.Join(errs...)
 }
+
+// DurableOutput reports whether what prepared transactions hold is kept with the checkpoints.
+func (s twoPhaseSink[T, Txn]) DurableOutput() bool { return s.cfg.DurableOutput }
 
 // TransactionSlots is at least 1: attempts of a sink without slots are not remembered, so that what they left open would never be
 // ended.
@@ -91,7 +99,11 @@ func (s twoPhaseSink[T, Txn]) NewInstance(g graph.Guarantee) (operator.Instance,
 	if err != nil {
 		return nil, err
 	}
-	return newTwoPhase(sink, s.cfg.RetryLimit, cmp.Or(s.cfg.Target, s.cfg.Kind)), nil
+	d := newTwoPhase(sink, s.cfg.RetryLimit, cmp.Or(s.cfg.Target, s.cfg.Kind))
+	if d.durable = s.cfg.DurableOutput; d.durable && d.rewriter == nil {
+		return nil, fmt.Errorf("%s sink: durable output is not supported", s.cfg.Kind)
+	}
+	return d, nil
 }
 
 // twoPhase is the operator instance around a transactional sink. The task's goroutine writes and prepares; commits run in order on a
@@ -115,6 +127,13 @@ type twoPhase[T, Txn any] struct {
 
 	commits committer
 
+	// Durable output.
+	rewriter  Rewriter[Txn] // nil when the sink cannot write anything again
+	keeper    *keeper       // nil when nothing is kept
+	durable   bool
+	store     statebackend.SegmentStore
+	rewritten *Committable // takes the place of lost transactions, not free yet
+
 	// For people who look at transactions.
 	inspector  Inspector // nil when the sink shows none
 	attempt    uint64
@@ -129,12 +148,14 @@ var (
 	_ operator.Committer            = (*twoPhase[int, int])(nil)
 	_ operator.LossReporter         = (*twoPhase[int, int])(nil)
 	_ operator.TransactionInspector = (*twoPhase[int, int])(nil)
+	_ operator.Rewriter             = (*twoPhase[int, int])(nil)
 )
 
 func newTwoPhase[T, Txn any](sink TwoPhaseCommitSink[T, Txn], limit time.Duration, target string) *twoPhase[T, Txn] {
 	d := &twoPhase[T, Txn]{sink: sink, limit: limit, target: target, waits: &operator.Waits{}}
 	d.prover, _ = sink.(Prover)
 	d.inspector, _ = sink.(Inspector)
+	d.rewriter, _ = sink.(Rewriter[Txn])
 	return d
 }
 
@@ -152,8 +173,13 @@ func (d *twoPhase[T, Txn]) Open(ctx context.Context, rt *operator.Runtime) error
 	if r, ok := any(d.sink).(Releaser); ok {
 		d.commits.release = r.Release
 	}
+	d.commits.durable, d.store = d.durable, rt.Segments
 	if err := d.sink.Open(ctx, contextOf(rt, graph.ExactlyOnce)); err != nil {
 		return fmt.Errorf("sink %s: %w", d.uid, err)
+	}
+	if d.durable && !rt.SettleOnly {
+		d.keeper = newKeeper(rt)
+		d.rewriter.Keep(d.keeper)
 	}
 	if limited, ok := any(d.sink).(TimeLimited); ok {
 		d.ages.begin(&rt.Stats.Transactions, limited.TransactionTimeout())
@@ -202,13 +228,18 @@ func (d *twoPhase[T, Txn]) Snapshot(ctx context.Context, b operator.Barrier) (op
 		var none Txn
 		d.txn, d.open = none, false
 		d.ages.prepared(b.Checkpoint, c.Payload != nil)
+		if d.keeper != nil {
+			if err := d.keeper.seal(b.Checkpoint, c.Payload == nil); err != nil {
+				return nil, fmt.Errorf("sink %s: %w", d.uid, err)
+			}
+		}
 		if c.Payload != nil {
 			if err := d.commits.prepare(b.Checkpoint, c); err != nil {
 				return nil, fmt.Errorf("sink %s: %w", d.uid, err)
 			}
 		}
 	}
-	pending, err := d.commits.snapshot(b.Checkpoint)
+	pending, completed, err := d.commits.snapshot(b.Checkpoint)
 	if err != nil {
 		return nil, fmt.Errorf("sink %s: %w", d.uid, err)
 	}
@@ -225,7 +256,24 @@ func (d *twoPhase[T, Txn]) Snapshot(ctx context.Context, b operator.Barrier) (op
 	for _, e := range pending {
 		snap.Committables = append(snap.Committables, &snapshotv1.Committable{Checkpoint: e.Checkpoint, Version: e.Committable.Version, Payload: e.Committable.Payload})
 	}
-	return func(context.Context) (*snapshotv1.OperatorSnapshot, error) { return snap, nil }, nil
+	if d.keeper == nil {
+		return func(context.Context) (*snapshotv1.OperatorSnapshot, error) { return snap, nil }, nil
+	}
+	prepared := make([]uint64, len(pending))
+	for i, e := range pending {
+		prepared[i] = e.Checkpoint
+	}
+	kept := d.keeper.list(b.Checkpoint, completed, prepared)
+	return func(ctx context.Context) (*snapshotv1.OperatorSnapshot, error) {
+		segments, err := d.keeper.segments(ctx, kept)
+		if err != nil {
+			return nil, err
+		}
+		for i, seg := range segments {
+			snap.Committables[i].Records = []*snapshotv1.Segment{seg}
+		}
+		return snap, nil
+	}, nil
 }
 
 func (d *twoPhase[T, Txn]) preCommit(ctx context.Context) (Committable, error) {
@@ -287,6 +335,9 @@ func (d *twoPhase[T, Txn]) RecoverAbort(ctx context.Context, scope operator.Scop
 		return fmt.Errorf("sink %s: end what former attempts left open: %w", d.uid, err)
 	}
 	faultpoint.Hit(faultpoint.Fenced)
+	if !scope.Again {
+		d.freeRewritten()
+	}
 	return nil
 }
 

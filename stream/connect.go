@@ -100,6 +100,9 @@ func finishSink[T any](p *planner, n *node, sink sinks.Sink[T], g Guarantee) (op
 	n.op.Resource = sink.Resource()
 	if g == graph.ExactlyOnce {
 		n.op.TransactionSlots = sink.TransactionSlots(job)
+		if d, ok := sink.(interface{ DurableOutput() bool }); ok {
+			n.op.DurableOutput = d.DurableOutput()
+		}
 	}
 	if errs := split(sink.Validate(job)); len(errs) > 0 {
 		return nil, errs

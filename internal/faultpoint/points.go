@@ -11,6 +11,8 @@ const (
 	AttemptLogged Point = "jm.attempt-logged"
 	// WorkerOrdered: one more worker of the attempt is ordered, in the order of TaskManager ids.
 	WorkerOrdered Point = "jm.worker-ordered"
+	// ReplacementLogged: the log has the transactions with which a worker replaces lost ones, the worker is not told.
+	ReplacementLogged Point = "jm.replacement-logged"
 	// StartLogged: every worker has prepared and the log says that the attempt goes, none is told.
 	StartLogged Point = "jm.start-logged"
 	// StartSent: one more worker is told to start.
@@ -113,6 +115,13 @@ const (
 	RecoveredOne Point = "kafka.recovered-one"
 	// Recovered: all restored transactions of a sink's subtask are committed, nobody is told.
 	Recovered Point = "sink.recovered"
+	// Rewritten: lost output of a sink's subtask is written again and prepared, nobody is told.
+	Rewritten Point = "sink.rewritten"
+	// RewriteCommitDue: the log has the transaction that replaces lost ones, and it is about to be committed; an error is one of the
+	// commit.
+	RewriteCommitDue Point = "sink.rewrite-commit-due"
+	// RewriteCommitted: it is committed, nobody is told.
+	RewriteCommitted Point = "sink.rewrite-committed"
 	// PreparedDue: every task is open, the leader is not told that the worker has prepared.
 	PreparedDue Point = "worker.prepared-due"
 	// FenceDue: the ids of former attempts are about to be fenced; an error is one of the fencing.

@@ -33,11 +33,15 @@ func (f *files) unprotected(checkpoint, restored uint64, handles []*snapshotv1.T
 		if ref.GetCheckpoint() == checkpoint || ref.GetCheckpoint() <= restored {
 			continue
 		}
-		if !slices.ContainsFunc(f.retained, func(p protected) bool { _, ok := p.names[ref.GetName()]; return ok }) {
+		if !f.protects(ref.GetName()) {
 			return ref.GetName()
 		}
 	}
 	return ""
+}
+
+func (f *files) protects(name string) bool {
+	return slices.ContainsFunc(f.retained, func(p protected) bool { _, ok := p.names[name]; return ok })
 }
 
 // completed takes note of a completed checkpoint and returns the useless files of failed ones before it.
@@ -48,7 +52,7 @@ func (f *files) completed(checkpoint uint64, retained int, handles []*snapshotv1
 	}
 	f.retained = append(f.retained, p)
 	f.retained = slices.Delete(f.retained, 0, max(0, len(f.retained)-retained))
-	names := slices.DeleteFunc(f.useless, func(name string) bool { _, needed := p.names[name]; return needed })
+	names := slices.DeleteFunc(f.useless, f.protects)
 	f.useless = nil
 	return names
 }
@@ -65,7 +69,7 @@ func (f *files) late(checkpoint, completed uint64, names []string) []string {
 	case !slices.Contains(f.lost, checkpoint):
 		return nil
 	case checkpoint < completed:
-		return names
+		return slices.DeleteFunc(names, f.protects)
 	}
 	f.useless = append(f.useless, names...)
 	return nil

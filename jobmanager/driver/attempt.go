@@ -35,7 +35,9 @@ type worker struct {
 	sources                  bool
 	dataAddress              string
 	prepared, started, ended bool
-	closed                   bool
+	// replacing tells that the log has what the worker has written again in the place of lost transactions.
+	replacing bool
+	closed    bool
 	// inputEnded and changed are what the worker says only once, changed being one more than the newest checkpoint after whose snapshot
 	// something changed there.
 	inputEnded bool

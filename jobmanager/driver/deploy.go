@@ -174,6 +174,8 @@ func (j *job) onWorkerEvent(ev workerEvent) {
 		if j.phase == phasePreparing && j.att.every(func(w *worker) bool { return w.prepared }) {
 			j.start()
 		}
+	case *workerv1.Event_Rewritten:
+		j.onRewritten(w, e.Rewritten)
 	case *workerv1.Event_Started:
 		w.started = true
 		j.startedWhenComplete()
@@ -183,6 +185,34 @@ func (j *job) onWorkerEvent(ev workerEvent) {
 	default:
 		j.onCheckpointEvent(w, ev.ev.GetEvent())
 	}
+}
+
+// onRewritten puts what a worker has written again in the place of lost transactions into the log, and lets the worker commit it then. The
+// entry comes first: an attempt that follows commits the same transactions, or writes again what this one may not commit any more.
+func (j *job) onRewritten(w *worker, e *workerv1.Rewritten) {
+	if j.phase != phasePreparing || w.prepared {
+		return
+	}
+	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_ReplaceTransactions{ReplaceTransactions: &raftv1.ReplaceTransactions{
+		JobId: j.id, Attempt: j.att.number, Checkpoint: j.rec.GetRestore().GetCheckpoint(), Replacements: e.GetReplacements(),
+	}}})
+	if !ok {
+		return
+	}
+	if res.Err != nil {
+		j.fail(failure{class: restartClass, host: w.host, worker: w.tm, message: "what was written again could not be put in the place of lost transactions: " + res.Err.Error()})
+		return
+	}
+	faultpoint.Hit(faultpoint.ReplacementLogged)
+	for _, r := range e.GetReplacements() {
+		j.logger.Warn("lost output is written again from what is kept", "sink", r.GetUid(), "checkpoint", j.rec.GetRestore().GetCheckpoint(), "attempt", j.att.number)
+	}
+	w.replacing = true
+	j.command(w.tm, commitRewrittenCommand())
+}
+
+func commitRewrittenCommand() *workerv1.Command {
+	return &workerv1.Command{Command: &workerv1.Command_CommitRewritten{CommitRewritten: &workerv1.CommitRewritten{}}}
 }
 
 // start is deployment phase two: the log says that the attempt goes, then the workers are told.

@@ -259,7 +259,7 @@ func (x *exporter) copyFiles(ctx context.Context, md *snapshotv1.CheckpointMetad
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(exportCopies)
 	for i, f := range checkpoint.Files(md.GetTasks()) {
-		if spilled[f.GetName()] {
+		if spilled[f.GetName()] || f.GetRecords() {
 			continue
 		}
 		to := fmt.Sprintf("%s/files/%06d", x.folder, i)
@@ -349,6 +349,7 @@ func (x *exporter) rewrite(ctx context.Context, md *snapshotv1.CheckpointMetadat
 		if err != nil {
 			return err
 		}
+		h.Files = slices.DeleteFunc(h.Files, (*snapshotv1.FileReference).GetRecords)
 		for _, f := range h.GetFiles() {
 			if to, ok := x.names[f.GetName()]; ok {
 				f.Name = x.url(to)

@@ -170,6 +170,9 @@ func (j *job) onResumed(w *worker, running []*clusterv1.RunningAttempt) {
 		if missed {
 			j.startWorker(w)
 		}
+		if w.replacing && !w.prepared {
+			j.command(w.tm, commitRewrittenCommand())
+		}
 	case phaseStarting:
 		if !w.started {
 			j.command(w.tm, j.startCommand())

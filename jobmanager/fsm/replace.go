@@ -7,7 +7,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
-	"google.golang.org/protobuf/proto"
+	"github.com/weir-stream/weir/jobmanager/checkpoint"
 )
 
 // replaceTransactions makes transactions of the attempt being prepared take the place of lost ones of its restore point. The entry
@@ -30,9 +30,12 @@ func replaceTransactions(c *raftv1.ReplaceTransactions) change {
 		case !unsettled(r.GetRestore()) || r.GetRestore().GetCheckpoint() != c.GetCheckpoint():
 			return fmt.Errorf("attempt %d restores nothing from checkpoint %d that could be lost: %w", c.GetAttempt(), c.GetCheckpoint(), ErrInvalid)
 		}
-		next, err := replace(replacements(r), c.GetReplacements())
-		if err != nil {
-			return err
+		next, changed, err := checkpoint.Replace(replacements(r), c.GetReplacements())
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		case !changed:
+			return errRepeated
 		}
 		r.Replaced = &raftv1.Replacements{Checkpoint: c.GetCheckpoint(), Replacements: next}
 		return nil
@@ -50,54 +53,6 @@ func replacements(r *raftv1.JobRecord) []*workerv1.Replacement {
 		return nil
 	}
 	return r.GetReplaced().GetReplacements()
-}
-
-// replace adds replacements to the present ones. One that was lost itself is replaced whole.
-func replace(present, added []*workerv1.Replacement) ([]*workerv1.Replacement, error) {
-	next := slices.Clone(present)
-	changed := false
-	for _, a := range added {
-		if len(a.GetReplaced()) == 0 || a.GetCommittable() == nil {
-			return nil, fmt.Errorf("a replacement of sink %s replaces nothing or is nothing: %w", a.GetUid(), ErrInvalid)
-		}
-		if slices.ContainsFunc(next, func(p *workerv1.Replacement) bool { return proto.Equal(p, a) }) {
-			continue
-		}
-		var partly error
-		next = slices.DeleteFunc(next, func(p *workerv1.Replacement) bool {
-			common, all := overlap(p, a)
-			if common && !all {
-				partly = fmt.Errorf("a replacement of sink %s replaces a part of another one: %w", a.GetUid(), ErrInvalid)
-			}
-			return common && all
-		})
-		if partly != nil {
-			return nil, partly
-		}
-		next = append(next, a)
-		changed = true
-	}
-	if !changed {
-		return nil, errRepeated
-	}
-	return next, nil
-}
-
-// overlap reports whether two replacements have transactions in common, and whether b replaces all that a does.
-func overlap(a, b *workerv1.Replacement) (common, all bool) {
-	if a.GetUid() != b.GetUid() {
-		return false, false
-	}
-	all = true
-	for _, x := range a.GetReplaced() {
-		for _, n := range x.GetCheckpoints() {
-			in := slices.ContainsFunc(b.GetReplaced(), func(y *workerv1.ReplacedTransactions) bool {
-				return y.GetSubtask() == x.GetSubtask() && slices.Contains(y.GetCheckpoints(), n)
-			})
-			common, all = common || in, all && in
-		}
-	}
-	return common, all
 }
 
 // mayHaveRewritten reports whether the current attempt, which has not been started, may have written lost output again, and so have left

@@ -27,6 +27,9 @@ type encoder[T any] struct {
 	// lastTopic and lastLimit spare the look-up for the usual case of one topic.
 	lastTopic string
 	lastLimit int
+
+	journal sinks.Journal // nil when nothing is kept
+	kept    []byte        // the last record kept
 }
 
 // connect meets the cluster and the topics that are known beforehand.
@@ -86,7 +89,21 @@ func (e *encoder[T]) write(ctx context.Context, l *lane, v T, timestamp int64) e
 	if size := encodedSize(&r); size > e.lastLimit {
 		return e.tooLarge(ctx, l, topic, size, r, at)
 	}
-	return e.explain(ctx, l.send(ctx, e.settings.deadline, topic, r.Partition.Chosen(), r, at))
+	return e.explain(ctx, e.send(ctx, l, topic, r.Partition.Chosen(), r, at))
+}
+
+// send hands a record to the client, and to the journal where output is kept, with all that a second time must not decide anew.
+func (e *encoder[T]) send(ctx context.Context, l *lane, topic string, partition int32, r Record, at time.Time) error {
+	if e.journal != nil {
+		if at.IsZero() {
+			at = time.Now()
+		}
+		e.kept = appendKept(e.kept[:0], topic, partition, &r, at)
+		if err := e.journal.Append(e.kept); err != nil {
+			return err
+		}
+	}
+	return l.send(ctx, e.settings.deadline, topic, partition, r, at)
 }
 
 // explainLimit bounds the search for a reason.
@@ -139,7 +156,7 @@ func (e *encoder[T]) tooLarge(ctx context.Context, l *lane, topic string, size i
 			{Key: headerError, Value: []byte(ErrTooLarge.Error())},
 		},
 	}
-	if err := l.send(ctx, e.settings.deadline, e.settings.deadLetters, AnyPartition, letter, at); err != nil {
+	if err := e.send(ctx, l, e.settings.deadLetters, AnyPartition, letter, at); err != nil {
 		return err
 	}
 	e.stats.DeadLetters.Add(1)

@@ -40,7 +40,9 @@ func (c *cluster) finish(ctx context.Context, p *prepared) error {
 		case verdictCommitted:
 			return nil
 		case verdictLost:
-			return lost(p, "the broker answers "+answer.Error())
+			l := lost(p, "the broker answers "+answer.Error())
+			l.Aborted = err == nil && proof == verdictLost // else the answer alone says so
+			return l
 		case verdictRetry, verdictAsk, verdictRefused:
 		}
 		return fmt.Errorf("look for the outcome of transaction %s: %w: %w", p.ID, sinks.ErrRetriable, errors.Join(answer, err))
@@ -66,19 +68,32 @@ func (c *cluster) settle(ctx context.Context, p *prepared, answer error) error {
 	case verdictCommitted:
 		return nil
 	case verdictLost:
-		return lost(p, "its control markers say so")
+		return aborted(p, "its control markers say so")
 	case verdictAsk, verdictRefused:
-		return &sinks.LostError{
-			Transaction: p.ID, Payload: p.encode().Payload, Parts: p.parts(), Unknown: true,
-			Detail: fmt.Sprintf("the broker answers %s and the control markers are deleted", answer),
-		}
+		return unknown(p, answer)
 	case verdictRetry:
 	}
 	return fmt.Errorf("commit transaction %s: %w: %w", p.ID, sinks.ErrRetriable, answer)
 }
 
-func lost(p *prepared, why string) error {
+func lost(p *prepared, why string) *sinks.LostError {
 	return &sinks.LostError{Transaction: p.ID, Payload: p.encode().Payload, Parts: p.parts(), Detail: why}
+}
+
+// aborted is a loss of which the markers tell.
+func aborted(p *prepared, why string) error {
+	l := lost(p, why)
+	l.Aborted = true
+	return l
+}
+
+func unknown(p *prepared, answer error) error {
+	l := lost(p, "its control markers are deleted")
+	if answer != nil {
+		l.Detail = fmt.Sprintf("the broker answers %s and the control markers are deleted", answer)
+	}
+	l.Unknown = true
+	return l
 }
 
 // stillThere reports output that went with its topic: EndTxn would succeed and write its markers to the topic's successor.

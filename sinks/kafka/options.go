@@ -41,6 +41,7 @@ type settings struct {
 	security    kafkaconn.Security
 	options     []kgo.Opt
 	newProducer NewProducer
+	durable     bool
 }
 
 const (
@@ -66,6 +67,12 @@ func Guarantee(g graph.Guarantee) Option { return func(s *settings) { s.guarante
 // TransactionTimeout sets transaction.timeout.ms: how long the broker lets a transaction stay open, and so the longest outage that
 // loses nothing. The default is the broker's own limit, transaction.max.timeout.ms.
 func TransactionTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = &d } }
+
+// DurableOutput keeps the records of prepared transactions with the checkpoints. When an outage lasts longer than the transaction timeout, so
+// that the broker aborts what a completed checkpoint has promised, they are written again, each visible once and in its order. Without it
+// such a job stops. It costs the disk and the checkpoint storage as many bytes as the job writes, and asks for the right to read the
+// topics.
+func DurableOutput() Option { return func(s *settings) { s.durable = true } }
 
 // TransactionalIDPrefix begins every transactional id, for access rules on the broker; default "weir".
 func TransactionalIDPrefix(prefix string) Option { return func(s *settings) { s.prefix = prefix } }

@@ -47,9 +47,9 @@ func New[T any](brokers, topic string, encode func(T) (Record, error), opts ...O
 	return sinks.TwoPhase(sinks.TwoPhaseConfig[T, *txn]{
 		Kind:      "kafka",
 		Target:    "Kafka at " + strings.Join(s.brokers, ","),
-		Guarantee: s.guarantee,
-		Validate:  s.validate,
-		Slots:     func(job sources.JobSettings) int { return slotBound(job.Checkpoints) },
+		Guarantee: s.guarantee, DurableOutput: s.durable,
+		Validate: s.validate,
+		Slots:    func(job sources.JobSettings) int { return slotBound(job.Checkpoints) },
 		New: func() (sinks.TwoPhaseCommitSink[T, *txn], error) {
 			return &transactional[T]{encoder: encoder[T]{encode: encode, settings: s}}, nil
 		},

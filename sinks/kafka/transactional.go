@@ -33,6 +33,7 @@ var (
 	_ sinks.Prover                        = (*transactional[int])(nil)
 	_ sinks.Inspector                     = (*transactional[int])(nil)
 	_ sinks.TimeLimited                   = (*transactional[int])(nil)
+	_ sinks.Rewriter[*txn]                = (*transactional[int])(nil)
 )
 
 // Open meets the cluster, checks the transaction timeout, and initialises the first id of this attempt, so that what the broker

@@ -115,6 +115,9 @@ func (l *Ledger[C]) Entries() []Entry[C] {
 	return out
 }
 
+// Completed is the newest checkpoint known to be complete.
+func (l *Ledger[C]) Completed() uint64 { return l.completed }
+
 // Listed reports whether the last completed checkpoint lists the transaction.
 func (l *Ledger[C]) Listed(e Entry[C]) bool { return e.Checkpoint <= l.completed && e.listed >= l.completed }
 

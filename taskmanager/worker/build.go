@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/weir-stream/weir/graph"
@@ -250,10 +251,20 @@ func (b *builder) chain(v graph.Vertex, k taskKey, r *runner, collectors map[str
 		rt.Restored = restored
 		if !b.d.prepare.GetRestore().GetSettled() || b.d.prepare.GetInspectOnly() {
 			chain[i].Committables = committables
+			if groups := b.point.Transactions(op.UID, k.subtask, v.Parallelism); kept(groups) {
+				chain[i].Restored = groups
+			}
 			r.committable += len(committables)
 		}
 	}
 	return chain, nil
+}
+
+// kept reports whether what transactions wrote is kept.
+func kept(groups []operator.Restored) bool {
+	return slices.ContainsFunc(groups, func(g operator.Restored) bool {
+		return slices.ContainsFunc(g, func(tx operator.RestoredTransaction) bool { return len(tx.Committable.GetRecords()) > 0 })
+	})
 }
 
 func (b *builder) runtime(v graph.Vertex, k taskKey, i int) (*operator.Runtime, error) {

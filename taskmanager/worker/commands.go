@@ -19,6 +19,12 @@ func (w *Worker) handle(ctx context.Context, cmd *workerv1.Command) error {
 			return w.unexpected("prepare", "it is prepared already")
 		}
 		return w.prepare(ctx, c.Prepare)
+	case *workerv1.Command_CommitRewritten:
+		if d == nil {
+			return w.unexpected("commit what was written again", "it is not prepared")
+		}
+		w.commitRewritten(ctx)
+		return nil
 	case *workerv1.Command_Start:
 		if d == nil {
 			return w.unexpected("start", "it is not prepared")

@@ -19,9 +19,13 @@ type deployment struct {
 	prepare    *workerv1.Prepare
 	settleOnly bool
 	dir        string
-	server     *exchange.Server
-	dialer     *exchange.Dialer
-	runners    []*runner
+	// address is that of the data listener.
+	address string
+	// prepared tells that the end of phase one was told.
+	prepared bool
+	server   *exchange.Server
+	dialer   *exchange.Dialer
+	runners  []*runner
 	// remote lists the senders to other workers.
 	remote  []remoteSender
 	started bool
@@ -51,6 +55,14 @@ type remoteSender struct {
 type taskKey struct {
 	vertex  string
 	subtask int
+}
+
+// rewritten returns what the tasks have written again in the place of lost transactions.
+func (d *deployment) rewritten() (out []*workerv1.Replacement) {
+	for _, r := range d.runners {
+		out = append(out, r.task.Rewritten()...)
+	}
+	return out
 }
 
 func (d *deployment) each(fn func(*runner)) {

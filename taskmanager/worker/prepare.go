@@ -61,14 +61,34 @@ func (w *Worker) prepare(ctx context.Context, p *workerv1.Prepare) error {
 	if !w.forEach(ctx, d, func(ctx context.Context, r *runner) error { return r.task.Open(ctx, d.settleOnly) }) {
 		return nil
 	}
+	d.address = address
+	if rewritten := d.rewritten(); len(rewritten) > 0 {
+		w.report.rewritten(rewritten)
+		return nil // CommitRewritten goes on
+	}
+	w.prepared(d)
+	return nil
+}
+
+// prepared tells that phase one is done.
+func (w *Worker) prepared(d *deployment) {
 	committed := 0
 	for _, r := range d.runners {
 		committed += r.committable
 	}
 	faultpoint.Hit(faultpoint.PreparedDue)
 	lost := d.lost()
-	w.report.prepared(address, committed-len(lost), lost)
-	return nil
+	d.prepared = true
+	w.report.prepared(d.address, committed-len(lost), lost)
+}
+
+// commitRewritten commits what was written again, of which the log knows now. Repeating it is harmless.
+func (w *Worker) commitRewritten(ctx context.Context) {
+	d := w.deployment
+	if !d.prepared && !w.forEach(ctx, d, func(ctx context.Context, r *runner) error { return r.task.CommitRewritten(ctx) }) {
+		return
+	}
+	w.prepared(d)
 }
 
 // orLoopback keeps a listener from opening on every address for want of one.
@@ -108,6 +128,9 @@ func (w *Worker) restorePoint(ctx context.Context, p *workerv1.Prepare, program 
 		return nil, err
 	}
 	faultpoint.Hit(faultpoint.RestoreRead)
+	if err := point.Replace(restore.GetReplacements()); err != nil {
+		return nil, err
+	}
 	if !p.GetSettleOnly() {
 		if err := point.Check(program.Graph, restore.GetAllowDroppedState(), restore.GetSettled()); err != nil {
 			return nil, err

@@ -44,6 +44,10 @@ func (r reports) transactionsDone(done *workerv1.TransactionsDone) {
 	r.send(&workerv1.Event{Event: &workerv1.Event_TransactionsDone{TransactionsDone: done}})
 }
 
+func (r reports) rewritten(replacements []*workerv1.Replacement) {
+	r.send(&workerv1.Event{Event: &workerv1.Event_Rewritten{Rewritten: &workerv1.Rewritten{Replacements: replacements}}})
+}
+
 func (r reports) started() {
 	r.send(&workerv1.Event{Event: &workerv1.Event_Started{Started: &workerv1.Started{}}})
 }

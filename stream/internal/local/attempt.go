@@ -192,6 +192,10 @@ func (a *attempt) requestStop() checkpoint.RequestStop {
 // event handles what the worker reports.
 func (a *attempt) event(e *workerv1.Event) {
 	switch e := e.GetEvent().(type) {
+	case *workerv1.Event_Rewritten:
+		if err := a.replace(e.Rewritten); err != nil {
+			a.end = failure(err)
+		}
 	case *workerv1.Event_Prepared:
 		a.prepared()
 	case *workerv1.Event_Started:
@@ -220,6 +224,22 @@ func (a *attempt) event(e *workerv1.Event) {
 	case *workerv1.Event_Closed:
 		a.end = &ending{how: a.target}
 	}
+}
+
+// replace puts what the worker has written again in the place of lost transactions, and lets the worker commit it once that is durable.
+func (a *attempt) replace(e *workerv1.Rewritten) error {
+	next, _, err := checkpoint.Replace(a.dir.replacements(), e.GetReplacements())
+	if err == nil {
+		err = a.dir.update(func(j *raftv1.JobRecord) {
+			j.Replaced = &raftv1.Replacements{Checkpoint: a.restore.GetCheckpoint(), Replacements: next}
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("record what was written again: %w", err)
+	}
+	a.cfg.Logger.Warn("lost output is written again from what is kept", "checkpoint", a.restore.GetCheckpoint())
+	a.worker.Do(&workerv1.Command{Command: &workerv1.Command_CommitRewritten{CommitRewritten: &workerv1.CommitRewritten{}}})
+	return nil
 }
 
 // prepared begins phase two: the committables of the restore point are committed.
@@ -309,6 +329,10 @@ func (r *runner) settle() error {
 		}
 		for _, e := range a.events.take() {
 			switch {
+			case e.GetRewritten() != nil:
+				if err := a.replace(e.GetRewritten()); err != nil {
+					return err
+				}
 			case e.GetPrepared() != nil:
 				a.worker.Do(&workerv1.Command{Command: &workerv1.Command_Start{Start: &workerv1.Start{Fence: a.former()}}})
 			case e.GetStarted() != nil:

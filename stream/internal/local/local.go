@@ -219,5 +219,6 @@ func (r *runner) restorePoint() *workerv1.RestorePoint {
 	}
 	return &workerv1.RestorePoint{
 		Metadata: last.GetMetadata(), Checkpoint: last.GetId(), Settled: last.GetSettled(), AllowDroppedState: r.cfg.AllowDroppedState,
+		Replacements: r.dir.replacements(),
 	}
 }

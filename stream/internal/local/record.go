@@ -158,6 +158,14 @@ func (d *stateDir) last() *raftv1.CompletedCheckpoint {
 	return cps[len(cps)-1]
 }
 
+// replacements take the place of lost transactions of the last checkpoint.
+func (d *stateDir) replacements() []*workerv1.Replacement {
+	if r := d.job().GetReplaced(); d.last() != nil && r.GetCheckpoint() == d.last().GetId() {
+		return r.GetReplacements()
+	}
+	return nil
+}
+
 // prepared reports whether an attempt of the job was prepared since the job began, so that its sinks may have written something.
 func (d *stateDir) prepared() bool { return d.job().GetPrepared() || d.last() != nil }
 
@@ -222,8 +230,17 @@ func (d *stateDir) beginAttempt(g *graph.Graph, settleOnly bool) error {
 		j.SettlingAttempt = settleOnly
 		if !settleOnly {
 			j.State = jobv1.JobState_JOB_STATE_DEPLOYING
+		}
+		if !settleOnly || durable(g) {
 			j.Unfenced = append(j.Unfenced, &workerv1.FencedAttempt{Attempt: j.Attempt, Sinks: extents(g)})
 		}
+	})
+}
+
+// durable reports whether even an attempt that settles may write: what was lost, again.
+func durable(g *graph.Graph) bool {
+	return slices.ContainsFunc(g.Vertices, func(v graph.Vertex) bool {
+		return slices.ContainsFunc(v.Operators, func(o graph.Operator) bool { return o.DurableOutput })
 	})
 }
 
@@ -245,6 +262,9 @@ func extents(g *graph.Graph) (sinks []*workerv1.SinkExtent) {
 func settle(j *raftv1.JobRecord, n uint64) {
 	for _, cp := range j.GetCheckpoints() {
 		cp.Settled = cp.GetSettled() || cp.GetId() <= n
+	}
+	if j.GetReplaced().GetCheckpoint() <= n {
+		j.Replaced = nil
 	}
 }
 

@@ -38,12 +38,22 @@ func (w *Writer) Handle(ctx context.Context, n uint64, s *snapshotv1.TaskSnapsho
 	h = &snapshotv1.TaskHandle{Vertex: s.GetVertex(), Subtask: s.GetSubtask(), Ended: ended}
 	for _, op := range s.GetOperators() {
 		h.Committables += uint32(len(op.GetCommittables()))
-		for _, seg := range op.GetKeyed().GetSegments() {
+		add := func(seg *snapshotv1.Segment, records bool) {
 			if seg.GetCheckpoint() == n {
 				delta += seg.GetSize()
 			}
 			if seg.GetName() != "" {
-				h.Files = append(h.Files, &snapshotv1.FileReference{Name: seg.GetName(), Size: seg.GetSize(), Checkpoint: seg.GetCheckpoint(), Crc32C: seg.GetCrc32C()})
+				h.Files = append(h.Files, &snapshotv1.FileReference{
+					Name: seg.GetName(), Size: seg.GetSize(), Checkpoint: seg.GetCheckpoint(), Crc32C: seg.GetCrc32C(), Records: records,
+				})
+			}
+		}
+		for _, seg := range op.GetKeyed().GetSegments() {
+			add(seg, false)
+		}
+		for _, c := range op.GetCommittables() {
+			for _, seg := range c.GetRecords() {
+				add(seg, true)
 			}
 		}
 	}

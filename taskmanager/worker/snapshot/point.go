@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/operator"
@@ -30,6 +31,8 @@ var (
 type Point struct {
 	meta      *snapshotv1.CheckpointMetadata
 	operators map[string]*former
+	// replacements take the place of committables.
+	replacements []*workerv1.Replacement
 }
 
 // former is what all subtasks of one operator left.
@@ -165,25 +168,27 @@ func (p *Point) Operator(uid string, subtask, parallelism int) (restored []*snap
 	if f == nil {
 		return nil, nil
 	}
-	if f.parallelism == parallelism {
-		s := f.snapshots[subtask]
-		if s == nil {
-			return nil, nil
+	for _, group := range p.Transactions(uid, subtask, parallelism) {
+		for _, tx := range group {
+			committables = append(committables, tx.Committable)
 		}
-		return []*snapshotv1.OperatorSnapshot{s}, s.GetCommittables()
-	}
-	for _, from := range slices.Sorted(maps.Keys(f.snapshots)) {
-		s := f.snapshots[from]
-		if from%parallelism == subtask {
-			restored = append(restored, s)
-			committables = append(committables, s.GetCommittables()...)
-			continue
-		}
-		restored = append(restored, withoutUnkeyed(s))
 	}
 	slices.SortStableFunc(committables, func(a, b *snapshotv1.Committable) int {
 		return cmp.Compare(a.GetCheckpoint(), b.GetCheckpoint())
 	})
+	if f.parallelism == parallelism {
+		if s := f.snapshots[subtask]; s != nil {
+			restored = append(restored, s)
+		}
+		return restored, committables
+	}
+	for _, from := range slices.Sorted(maps.Keys(f.snapshots)) {
+		s := f.snapshots[from]
+		if from%parallelism != subtask {
+			s = withoutUnkeyed(s)
+		}
+		restored = append(restored, s)
+	}
 	return restored, committables
 }
 

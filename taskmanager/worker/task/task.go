@@ -27,6 +27,8 @@ type Link struct {
 	Runtime *operator.Runtime
 	// Committables are the restored transactions that the instance has to finish.
 	Committables []*snapshotv1.Committable
+	// Restored are the same transactions in their order, when what they wrote is kept.
+	Restored []operator.Restored
 }
 
 // Output is the producing end of one edge.
@@ -115,6 +117,7 @@ type Task struct {
 	outputs    []output
 	timers     []timerOwner
 	committers []committer
+	rewritten  []*workerv1.Replacement
 	// assigns tells that some operator makes watermarks of its own.
 	assigns bool
 	// unflushed tells that outputs may hold records or watermarks that were not sent, since the time unflushedSince.
@@ -235,7 +238,7 @@ func (t *Task) Open(ctx context.Context, settleOnly bool) error {
 			}
 			t.current = c.link
 			t.activity.is(recovering, c.link)
-			if err := c.RecoverCommit(ctx, t.links[c.link].Committables); err != nil {
+			if err := t.recover(ctx, c); err != nil {
 				return t.errorf("commit the restored transactions", err)
 			}
 		}
