@@ -150,10 +150,17 @@ func verdictOf(text string, suite []string) string {
 			break
 		}
 	}
-	for _, line := range strings.Split(text, "\n") {
-		if _, message, ok := strings.Cut(line, "Error:"); ok && strings.TrimSpace(message) != "" {
-			return name + ": " + strings.TrimSpace(message)
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		_, message, ok := strings.Cut(line, "Error:")
+		if message = strings.TrimSpace(message); !ok || message == "" {
+			continue
 		}
+		const context = 3 // testify tells more on the lines that follow
+		for _, more := range lines[i+1 : min(len(lines), i+1+context)] {
+			message += " " + strings.TrimSpace(more)
+		}
+		return name + ": " + message
 	}
 	return name
 }
