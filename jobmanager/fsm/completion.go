@@ -107,13 +107,14 @@ func collect(r *raftv1.JobRecord) {
 	r.Checkpoints = kept
 }
 
-// keepAtEnd: a job that may be continued keeps its last checkpoint, and so does one with transactions still to settle.
+// keepAtEnd: a job that may be continued keeps its last checkpoint, and so does one with transactions still to settle or with lost
+// output, of which somebody has to decide.
 func keepAtEnd(r *raftv1.JobRecord) int {
 	switch r.GetState() {
 	case jobv1.JobState_JOB_STATE_FAILED, jobv1.JobState_JOB_STATE_STOPPED:
 		return 1
 	}
-	if r.GetUnsettled() != "" {
+	if r.GetUnsettled() != "" || slices.ContainsFunc(r.GetLost(), func(l *jobv1.LostOutput) bool { return !l.GetAccepted() }) {
 		return 1
 	}
 	return 0

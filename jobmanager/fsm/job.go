@@ -38,6 +38,7 @@ func (s *State) createJob(c *raftv1.CreateJob) Result {
 		Parallelism:       j.GetParallelism(),
 		AllowDroppedState: j.GetAllowDroppedState(),
 		From:              j.GetFrom(),
+		Lost:              j.GetLost(),
 		State:             jobv1.JobState_JOB_STATE_CREATED,
 		CreatedAtMs:       j.GetCreatedAtMs(),
 		// Ids grow across jobs too, so that a file's age relative to the restored state shows in its checkpoint.

@@ -68,6 +68,14 @@ func drawCommand(t *rapid.T, v fsm.View) *raftv1.Command {
 		func() *raftv1.Command { return member(request, uint32(last)) },
 		func() *raftv1.Command { return forget(id) },
 		func() *raftv1.Command {
+			return lose(&jobv1.LostOutput{
+				Transaction: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "lost"), Checkpoint: near(last, "of"), Accepted: rapid.Bool().Draw(t, "accepted"),
+			})
+		},
+		func() *raftv1.Command {
+			return settledResult(near(last, "settled"), rapid.SampledFrom([]string{"", "broker gone"}).Draw(t, "left"), near(r.GetAttempt(), "fenced"))
+		},
+		func() *raftv1.Command {
 			return initCluster(rapid.SampledFrom([]string{"", "c", "d"}).Draw(t, "cluster"))
 		},
 		func() *raftv1.Command { return hollow(t, id) },

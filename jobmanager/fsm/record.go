@@ -48,6 +48,7 @@ func copyRecord(r *raftv1.JobRecord) *raftv1.JobRecord {
 		EndRequestId:         r.GetEndRequestId(),
 		UnfencedWorkers:      slices.Clone(r.GetUnfencedWorkers()),
 		Replaced:             r.GetReplaced(),
+		Lost:                 slices.Clone(r.GetLost()),
 	}
 }
 

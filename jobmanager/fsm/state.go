@@ -11,7 +11,7 @@ import (
 )
 
 // Level is the command level of this program: the highest command number it understands.
-const Level = 19
+const Level = 21
 
 // FirstLevel is the command level of the first program, which a member has that has not told its own.
 const FirstLevel = 18
@@ -24,6 +24,9 @@ const durableLevel = 19
 func LevelOf(cmd *raftv1.Command) uint32 {
 	if durable(cmd.GetCreateJob().GetJob().GetGraph()) {
 		return durableLevel
+	}
+	if len(cmd.GetCreateJob().GetJob().GetLost()) > 0 {
+		return lossLevel
 	}
 	m := cmd.ProtoReflect()
 	if fd := m.WhichOneof(m.Descriptor().Oneofs().Get(0)); fd != nil {
@@ -93,6 +96,10 @@ func (s *State) Apply(index uint64, cmd *raftv1.Command) Result {
 		return s.update(c.RecordSavepoint.GetJobId(), recordSavepoint(c.RecordSavepoint))
 	case *raftv1.Command_MemberLevel:
 		return s.memberLevel(c.MemberLevel)
+	case *raftv1.Command_RecordLoss:
+		return s.update(c.RecordLoss.GetJobId(), recordLoss(c.RecordLoss))
+	case *raftv1.Command_SettleResult:
+		return s.update(c.SettleResult.GetJobId(), settleResult(c.SettleResult))
 	case *raftv1.Command_ForgetJob:
 		return s.forgetJob(c.ForgetJob)
 	case *raftv1.Command_ReplaceTransactions:
