@@ -85,7 +85,9 @@ func (d *twoPhase[T, Txn]) describe(t Transaction, k known) *jobv1.Transaction {
 }
 
 // current reports whether the running attempt is at work with a transaction.
-func (d *twoPhase[T, Txn]) current(t Transaction) bool { return t.Attempt == d.attempt && !d.settleOnly }
+func (d *twoPhase[T, Txn]) current(t Transaction) bool {
+	return t.Attempt == d.attempt && !d.settleOnly
+}
 
 func parts(ps []Part) (out []*jobv1.OutputPart) {
 	for _, p := range ps {

@@ -38,6 +38,8 @@ type worker struct {
 	// replacing tells that the log has what the worker has written again in the place of lost transactions.
 	replacing bool
 	closed    bool
+	// lost is what it could not commit of the restore point.
+	lost []*jobv1.LostOutput
 	// inputEnded and changed are what the worker says only once, changed being one more than the newest checkpoint after whose snapshot
 	// something changed there.
 	inputEnded bool

@@ -46,6 +46,10 @@ type Config struct {
 	// through; default a sixth of that.
 	ArtifactAge, ArtifactEvery time.Duration
 
+	// FenceEvery is the time between two fencings of former attempts whose workers are not proven dead; default 30 s. SettleAgain is the
+	// first pause before a job that ended with unsettled transactions is tried again; default 5 s.
+	FenceEvery, SettleAgain time.Duration
+
 	Metrics *Metrics
 	Logger  *slog.Logger
 }

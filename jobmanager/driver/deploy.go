@@ -20,6 +20,7 @@ func (j *job) stopWorkers(after func()) {
 	j.after = after
 	j.m.slots.withdraw(j.id)
 	j.status.live.Store(0)
+	j.endInquiries("their attempt has ended")
 	if j.att != nil {
 		for _, w := range j.att.workers {
 			w.ended = true
@@ -145,10 +146,14 @@ func (j *job) startWorker(w *worker) {
 }
 
 func (j *job) prepareCommand(w *worker) *workerv1.Prepare {
+	restore := j.rec.GetRestore()
+	if j.att.settle {
+		restore = lossy(restore)
+	}
 	return &workerv1.Prepare{
 		ClusterId: j.m.cfg.ClusterID, JobId: j.id, JobName: j.rec.GetName(), Attempt: j.att.number,
 		Fingerprint: j.rec.GetGraph().GetFingerprint(), Parallelism: j.rec.GetParallelism(), Tasks: w.tasks,
-		Restore: j.rec.GetRestore(), Token: j.rec.GetToken(), BindHost: w.host, AdvertiseHost: w.host,
+		Restore: restore, Token: j.rec.GetToken(), BindHost: w.host, AdvertiseHost: w.host,
 		SettleOnly: j.att.settle,
 	}
 }
@@ -170,7 +175,7 @@ func (j *job) onWorkerEvent(ev workerEvent) {
 	}
 	switch e := ev.ev.GetEvent().GetEvent().(type) {
 	case *workerv1.Event_Prepared:
-		w.prepared, w.dataAddress = true, e.Prepared.GetDataAddress()
+		w.prepared, w.dataAddress, w.lost = true, e.Prepared.GetDataAddress(), e.Prepared.GetLost()
 		if j.phase == phasePreparing && j.att.every(func(w *worker) bool { return w.prepared }) {
 			j.start()
 		}
@@ -179,6 +184,8 @@ func (j *job) onWorkerEvent(ev workerEvent) {
 	case *workerv1.Event_Started:
 		w.started = true
 		j.startedWhenComplete()
+	case *workerv1.Event_TransactionsDone:
+		j.onTransactionsDone(w, e.TransactionsDone)
 	case *workerv1.Event_Closed:
 		w.closed = true
 		j.closedWhenComplete()
@@ -222,6 +229,9 @@ func (j *job) start() {
 		recovery = time.Since(j.failedAt)
 	}
 	number := j.att.number
+	if !j.recordLosses() {
+		return
+	}
 	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_StartAttempt{StartAttempt: &raftv1.StartAttempt{
 		JobId: j.id, Attempt: number, RecoveryMs: uint64(recovery.Milliseconds()),
 	}}})
@@ -261,16 +271,10 @@ func (j *job) startCommand() *workerv1.Command {
 func (j *job) running() {
 	faultpoint.Hit(faultpoint.AllStarted)
 	if len(j.att.fencing) > 0 {
-		_, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_FencedAttempts{FencedAttempts: &raftv1.FencedAttempts{
-			JobId: j.id, Attempts: j.att.fencing,
-		}}})
-		if !ok {
+		if !j.fenced(j.att.fencing) {
 			return
 		}
 		faultpoint.Hit(faultpoint.FencedLogged)
-		for _, a := range j.att.fencing {
-			delete(j.undead, a)
-		}
 	}
 	if j.att.settle {
 		j.settled()
@@ -279,6 +283,7 @@ func (j *job) running() {
 	j.logger.Info("attempt runs", "attempt", j.att.number, "recovery", time.Duration(j.rec.GetLastRecoveryMs())*time.Millisecond)
 	j.failedAt, j.takingUp = time.Time{}, false
 	j.enter(phaseRunning, 0)
+	j.fenceAt = time.Now().Add(j.m.cfg.FenceEvery)
 	j.beginCheckpoints()
 	j.clean.attemptRuns(j.rec)
 }

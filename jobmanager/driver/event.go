@@ -57,7 +57,10 @@ type (
 		again       bool
 	}
 	// statusRequest asks for what only the driver knows; the reply has room for the answer.
-	statusRequest struct{ reply chan<- Progress }
+	statusRequest struct {
+		reply chan<- Progress
+		held  []*jobv1.HeldOutput // what was found of the job's output
+	}
 )
 
 // Progress is what a driver is doing.

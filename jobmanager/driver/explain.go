@@ -99,7 +99,9 @@ func recorded(rec *raftv1.JobRecord) explain.Facts {
 	if failures := rec.GetFailures(); len(failures) > 0 {
 		f.Failure = failures[len(failures)-1]
 	}
+	f.Lost = rec.GetLost()
 	if cp, ok := fsm.LastCheckpoint(rec); ok {
+		f.Kept = cp.GetId()
 		took := ms(cp.GetDurationMs())
 		f.Last = &explain.Completed{ID: cp.GetId(), At: time.UnixMilli(cp.GetTriggeredAtMs()).Add(took), Duration: took}
 	}

@@ -38,11 +38,13 @@ type failure struct {
 	worker     string // TaskManager id; empty when no worker is to blame
 	message    string
 	outputTail string
+	lost       []*jobv1.LostOutput
 }
 
 func (f *failure) record(attempt uint64) *jobv1.Failure {
 	return &jobv1.Failure{
 		AtMs: nowMs(), Attempt: attempt, Task: f.task, Host: f.host, Message: f.message, OutputTail: f.outputTail,
+		Lost: f.lost,
 	}
 }
 
@@ -54,6 +56,7 @@ func (f *failure) outranks(old *failure) bool {
 func (j *job) onTaskFailed(w *worker, e *workerv1.TaskFailed) {
 	f := failure{
 		class: e.GetClass(), origin: originTask, host: w.host, worker: w.tm, message: e.GetMessage(), outputTail: e.GetOutputTail(),
+		lost: e.GetLost(),
 	}
 	if f.class == workerv1.FailureClass_FAILURE_CLASS_UNSPECIFIED {
 		f.class = restartClass
@@ -203,6 +206,9 @@ func (j *job) fail(f failure) {
 		return
 	}
 	if j.phase == phaseStopping {
+		if j.cause != nil && len(j.cause.lost) > 0 {
+			j.cause.lost = append(j.cause.lost, f.lost...) // each task tells of its own
+		}
 		if j.cause != nil && f.outranks(j.cause) {
 			if j.cause.origin != originConsequence {
 				f.message += "; first seen as: " + j.cause.message

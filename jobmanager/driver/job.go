@@ -72,6 +72,10 @@ type job struct {
 	usedID, reservedID uint64
 
 	clean *cleaner
+
+	inquiries   map[uint64]*inquiry
+	lastInquiry uint64
+	fenceAt     time.Time // when former attempts are fenced again
 }
 
 // savepointCall is a savepoint asked for by request id and not answered yet.
@@ -128,6 +132,7 @@ func (j *job) abandon() {
 	for _, ev := range j.box.take() {
 		refuse(ev)
 	}
+	j.endInquiries("the job has ended, or this JobManager leads no more")
 	for _, c := range j.stops {
 		c <- errLeadershipEnded
 	}
@@ -237,6 +242,8 @@ func (j *job) untilDeadline() time.Duration {
 		}
 	}
 	sooner(j.clean.dueAt())
+	sooner(j.inquiriesDueAt())
+	sooner(j.fenceDueAt())
 	return d
 }
 
@@ -267,6 +274,8 @@ func (j *job) tick() {
 		}
 	}
 	j.clean.tick(now, j.rec)
+	j.tickInquiries(now)
+	j.fenceAgain(now)
 	if j.deadline.IsZero() || now.Before(j.deadline) {
 		return
 	}
@@ -319,13 +328,16 @@ func (j *job) handle(ev any) {
 		j.onRetainedRead(ev)
 	case cleaned:
 		j.onCleaned(ev)
+	case transactionsRequest:
+		j.onTransactionsRequest(ev)
 	case statusRequest:
-		ev.reply <- j.progress()
+		ev.reply <- j.progress(ev.held)
 	}
 }
 
-func (j *job) progress() Progress {
+func (j *job) progress(held []*jobv1.HeldOutput) Progress {
 	facts := j.facts()
+	facts.Held = held
 	j.status.addTo(&facts)
 	p := Progress{Explanation: explain.Explain(facts), Checkpoints: j.finished}
 	if j.att != nil && j.att.coordinator != nil {
@@ -343,6 +355,8 @@ func refuse(ev any) {
 		ev.reply <- errLeadershipEnded
 	case savepointRequest:
 		ev.reply <- savepointReply{err: errLeadershipEnded}
+	case transactionsRequest:
+		ev.reply <- Answers{Problems: []string{"the job is not driven here any more; ask again"}}
 	case statusRequest:
 		ev.reply <- Progress{}
 	}
@@ -432,6 +446,9 @@ func (j *job) buryAll(tmID, incarnation string) {
 
 func (j *job) bury(attempt uint64, tmID string) {
 	delete(j.undead[attempt], tmID)
+	if len(j.undead[attempt]) == 0 && j.att != nil && attempt != j.att.number {
+		j.fenceAt = time.Now() // for the last time
+	}
 }
 
 // command sends a command to one worker of the current attempt. A failure is the session's, of which the driver is told.

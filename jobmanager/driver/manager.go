@@ -7,7 +7,9 @@ import (
 	"time"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 	"github.com/weir-stream/weir/jobmanager/registry"
@@ -27,7 +29,11 @@ type Manager struct {
 	mu     sync.Mutex
 	jobs   map[string]*job
 	closed bool
-	wg     sync.WaitGroup
+	// errands are workers of ended jobs, and unsettled wakes those that are settled from time to time; both by job.
+	errands    map[string]*errand
+	lastErrand uint64
+	unsettled  map[string]chan struct{}
+	wg         sync.WaitGroup
 }
 
 var _ registry.Handler = (*Manager)(nil)
@@ -40,7 +46,11 @@ func New(ctx context.Context, cfg Config) *Manager {
 	if cfg.ArtifactEvery == 0 {
 		cfg.ArtifactEvery = cfg.ArtifactAge / artifactRounds
 	}
-	m := &Manager{cfg: cfg, jobs: make(map[string]*job), artifacts: artifacts{used: make(map[string]time.Time)}}
+	cfg.FenceEvery, cfg.SettleAgain = cmp.Or(cfg.FenceEvery, fenceEvery), cmp.Or(cfg.SettleAgain, settleAgainFirst)
+	m := &Manager{
+		cfg: cfg, jobs: make(map[string]*job), errands: make(map[string]*errand), unsettled: make(map[string]chan struct{}),
+		artifacts: artifacts{used: make(map[string]time.Time)},
+	}
 	m.ctx, m.cancel = context.WithCancel(ctx)
 	return m
 }
@@ -62,6 +72,9 @@ func (m *Manager) Start(sessions Sessions) {
 			m.Add(rec)
 		case len(rec.GetGarbage()) > 0, len(pinned(rec)) > 0:
 			m.cleanEnded(rec)
+		}
+		if fsm.Terminal(rec.GetState()) {
+			m.settleEnded(rec)
 		}
 	}
 }
@@ -133,7 +146,7 @@ func (m *Manager) all() []*job {
 func (m *Manager) Stale(running []*clusterv1.RunningAttempt) []*clusterv1.RunningAttempt {
 	var stale []*clusterv1.RunningAttempt
 	for _, r := range running {
-		if j := m.job(r.GetJobId()); j == nil || j.status.live.Load() != r.GetAttempt() {
+		if j := m.job(r.GetJobId()); (j == nil || j.status.live.Load() != r.GetAttempt()) && m.errandOf(r.GetJobId(), r.GetAttempt()) == nil {
 			stale = append(stale, r)
 		}
 	}
@@ -144,6 +157,11 @@ func (m *Manager) broadcast(ev tmChanged) {
 	for _, j := range m.all() {
 		j.box.put(ev)
 	}
+	m.mu.Lock()
+	for _, e := range m.errands {
+		e.box.put(ev)
+	}
+	m.mu.Unlock()
 	m.slots.changed()
 }
 
@@ -178,6 +196,10 @@ func (m *Manager) Lost(tm registry.TaskManager, reason string, dead bool) {
 
 // WorkerEvent implements registry.Handler.
 func (m *Manager) WorkerEvent(tm registry.TaskManager, ev *clusterv1.WorkerEvent) {
+	if e := m.errandOf(ev.GetJobId(), ev.GetAttempt()); e != nil {
+		e.box.put(workerEvent{tm: tm, ev: ev})
+		return
+	}
 	j := m.job(ev.GetJobId())
 	if j == nil {
 		return
@@ -193,6 +215,10 @@ func (m *Manager) WorkerEvent(tm registry.TaskManager, ev *clusterv1.WorkerEvent
 
 // WorkerExited implements registry.Handler.
 func (m *Manager) WorkerExited(tm registry.TaskManager, ev *clusterv1.WorkerExited) {
+	if e := m.errandOf(ev.GetJobId(), ev.GetAttempt()); e != nil {
+		e.box.put(workerExited{tm: tm, ev: ev})
+		return
+	}
 	if j := m.job(ev.GetJobId()); j != nil {
 		j.box.put(workerExited{tm: tm, ev: ev})
 	}
@@ -248,12 +274,42 @@ const progressWait = 500 * time.Millisecond
 
 // Status returns what a driven job is doing; ok is false for one that no driver has.
 func (m *Manager) Status(ctx context.Context, jobID string) (p Progress, f Figures, ok bool) {
+	return m.status(ctx, jobID, nil)
+}
+
+// heldWait bounds the look at what readers of a job's output see.
+const heldWait = 2 * time.Second
+
+// Explain is Status that also looks at what keeps the output of a running job from being seen.
+func (m *Manager) Explain(ctx context.Context, rec *raftv1.JobRecord) (p Progress, f Figures, ok bool) {
+	var held []*jobv1.HeldOutput
+	if rec.GetState() == jobv1.JobState_JOB_STATE_RUNNING {
+		limited, cancel := context.WithTimeout(ctx, heldWait)
+		a, err := m.Transactions(limited, rec, &workerv1.Transactions{Action: &workerv1.Transactions_Inspect{Inspect: &workerv1.InspectTransactions{}}})
+		cancel()
+		if err != nil {
+			m.cfg.Logger.Debug("the transactions of a job cannot be looked at", "job", rec.GetId(), "error", err)
+		}
+		seen := make(map[string]bool)
+		for _, d := range a.Done {
+			for _, h := range d.GetHeld() {
+				if !seen[h.GetPlace()] {
+					held = append(held, h)
+				}
+				seen[h.GetPlace()] = true
+			}
+		}
+	}
+	return m.status(ctx, rec.GetId(), held)
+}
+
+func (m *Manager) status(ctx context.Context, jobID string, held []*jobv1.HeldOutput) (p Progress, f Figures, ok bool) {
 	j := m.job(jobID)
 	if j == nil {
 		return p, f, false
 	}
 	reply := make(chan Progress, 1)
-	j.box.put(statusRequest{reply})
+	j.box.put(statusRequest{reply, held})
 	timer := time.NewTimer(progressWait)
 	defer timer.Stop()
 	select {

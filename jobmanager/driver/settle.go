@@ -133,6 +133,7 @@ func (j *job) finish() {
 	}
 	j.phase = phaseDone
 	j.m.cleanEnded(j.rec)
+	j.m.settleEnded(j.rec)
 }
 
 // cancel bars further completions and ends the job.

@@ -29,6 +29,9 @@ const (
 	KindUnheard     = "unheard"
 	KindFailure     = "failure"
 	KindCheckpoints = "failed-checkpoints"
+	KindLost        = "lost-output"
+	KindTransaction = "transaction"
+	KindHeld        = "held-output"
 	KindNormal      = "normal"
 )
 
@@ -93,6 +96,11 @@ func Explain(f Facts) Explanation {
 		add(f.checkpoint(), f.commit())
 		add(f.external()...)
 		add(f.watermark(), f.pressure(), f.failedCheckpoints())
+	}
+	add(f.lost())
+	if f.Phase == Running {
+		add(f.oldTransaction())
+		add(f.held()...)
 	}
 	add(f.failure())
 	blocked := false

@@ -77,6 +77,12 @@ type Facts struct {
 	FailureAt time.Time
 	Budget    Budget
 
+	// Lost is output that completed checkpoints list and that was not committed, and Kept the last of those that can be restored.
+	Lost []*jobv1.LostOutput
+	Kept uint64
+	// Held are places whose readers do not see everything that is written, where that was asked for.
+	Held []*jobv1.HeldOutput
+
 	RecordsPerSecond float64
 	// Lag is in records; -1 when unknown.
 	Lag int64

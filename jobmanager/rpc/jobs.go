@@ -76,7 +76,7 @@ func (s *Services) ExplainJob(ctx context.Context, req *jobv1.ExplainJobRequest)
 	if err != nil {
 		return nil, err
 	}
-	progress, _, driven := l.Jobs.Status(ctx, rec.GetId())
+	progress, _, driven := l.Jobs.Explain(ctx, rec)
 	if !driven {
 		progress.Explanation = driver.Explain(rec)
 	}
@@ -101,7 +101,7 @@ func describe(ctx context.Context, l *Leader, rec *raftv1.JobRecord) *jobv1.Job 
 		CreatedAtMs: rec.GetCreatedAtMs(), EndedAtMs: rec.GetEndedAtMs(), Graph: rec.GetGraph(), Args: rec.GetArgs(),
 		ArtifactSha256: rec.GetArtifactSha256(), Failures: slices.Clone(rec.GetFailures()), Prepared: rec.GetPrepared(),
 		Unsettled: rec.GetUnsettled(), CompletedCheckpoints: rec.GetCompletedCheckpoints(), LastRecoveryMs: rec.GetLastRecoveryMs(),
-		SavepointPath: savepointPath(rec), LagRecords: -1,
+		SavepointPath: savepointPath(rec), LagRecords: -1, Lost: rec.GetLost(),
 	}
 	progress, figures, driven := l.Jobs.Status(ctx, rec.GetId())
 	if cp, ok := fsm.LastCheckpoint(rec); ok {

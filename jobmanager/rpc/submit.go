@@ -69,14 +69,26 @@ func (s *Services) SubmitJob(ctx context.Context, req *jobv1.SubmitJobRequest) (
 	if err != nil {
 		return nil, err
 	}
+	var lost []*jobv1.LostOutput
 	if from != nil {
 		from.AllowDroppedState = req.GetAllowDroppedState()
+	}
+	if from != nil && !from.GetSavepoint() {
+		parent, _, err := checkpointOf(l.Log.View(), req.GetFrom())
+		if err != nil {
+			return nil, err
+		}
+		if lost, from.LossPolicy, err = acceptedLosses(req, parent, from.GetCheckpoint()); err != nil {
+			return nil, err
+		}
+	} else if req.GetAcceptLoss() || req.GetAcceptUnknown() {
+		return nil, invalid("--accept-loss and --accept-unknown are for a start from the checkpoint of an ended job, with --from JOB@CHECKPOINT")
 	}
 	name := cmp.Or(req.GetName(), graph.GetName())
 	res, err := l.Log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_CreateJob{CreateJob: &raftv1.CreateJob{Job: &raftv1.JobRecord{
 		Id: strings.ToLower(ulid.Make().String()), RequestId: req.GetRequestId(), Name: name, Graph: graph,
 		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(),
-		AllowDroppedState: req.GetAllowDroppedState(), From: from, CreatedAtMs: time.Now().UnixMilli(),
+		AllowDroppedState: req.GetAllowDroppedState(), From: from, CreatedAtMs: time.Now().UnixMilli(), Lost: lost,
 	}}}})
 	if err != nil {
 		return nil, mapped(err)
@@ -212,7 +224,7 @@ func (s *Services) restorePoint(ctx context.Context, l *Leader, from string, g *
 		name := strings.TrimSuffix(strings.TrimSuffix(from, "/"), "/metadata") + "/metadata"
 		md, point.Metadata, err = driver.ReadMetadata(ctx, s.bucket, s.open, name)
 	} else {
-		cp, ferr := checkpointOf(l.Log.View(), from)
+		_, cp, ferr := checkpointOf(l.Log.View(), from)
 		if ferr != nil {
 			return nil, ferr
 		}
@@ -242,39 +254,39 @@ func (s *Services) restorePoint(ctx context.Context, l *Leader, from string, g *
 }
 
 // checkpointOf finds JOB@CHECKPOINT; without a number, or with "last", it is the last one.
-func checkpointOf(v fsm.View, from string) (*raftv1.CompletedCheckpoint, error) {
+func checkpointOf(v fsm.View, from string) (*raftv1.JobRecord, *raftv1.CompletedCheckpoint, error) {
 	job, number, ok := strings.Cut(from, "@")
 	if !ok {
-		return nil, invalid("%q is neither the URL of a savepoint nor JOB@CHECKPOINT", from)
+		return nil, nil, invalid("%q is neither the URL of a savepoint nor JOB@CHECKPOINT", from)
 	}
 	rec, err := find(v, job)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !fsm.Terminal(rec.GetState()) {
-		return nil, invalid("job %s (%s) has not ended; stop it first, or take a savepoint and start from that", rec.GetName(), rec.GetId())
+		return nil, nil, invalid("job %s (%s) has not ended; stop it first, or take a savepoint and start from that", rec.GetName(), rec.GetId())
 	}
 	if number == "" || number == "last" {
 		if cp, ok := fsm.LastCheckpoint(rec); ok {
-			return cp, nil
+			return rec, cp, nil
 		}
-		return nil, invalid("job %s (%s) has kept no checkpoint", rec.GetName(), rec.GetId())
+		return nil, nil, invalid("job %s (%s) has kept no checkpoint", rec.GetName(), rec.GetId())
 	}
 	id, err := strconv.ParseUint(number, 10, 64)
 	if err != nil {
-		return nil, invalid("%q is no checkpoint number", number)
+		return nil, nil, invalid("%q is no checkpoint number", number)
 	}
 	var kept []string
 	for _, cp := range rec.GetCheckpoints() {
 		if cp.GetId() == id {
-			return cp, nil
+			return rec, cp, nil
 		}
 		kept = append(kept, strconv.FormatUint(cp.GetId(), 10))
 	}
 	if len(kept) == 0 {
 		kept = []string{"none"}
 	}
-	return nil, invalid("job %s (%s) has not kept checkpoint %d; kept: %s", rec.GetName(), rec.GetId(), id, strings.Join(kept, ", "))
+	return nil, nil, invalid("job %s (%s) has not kept checkpoint %d; kept: %s", rec.GetName(), rec.GetId(), id, strings.Join(kept, ", "))
 }
 
 // find finds a job by id, by the name of a live job, or else by the name of the newest ended one.

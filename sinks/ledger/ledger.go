@@ -119,7 +119,9 @@ func (l *Ledger[C]) Entries() []Entry[C] {
 func (l *Ledger[C]) Completed() uint64 { return l.completed }
 
 // Listed reports whether the last completed checkpoint lists the transaction.
-func (l *Ledger[C]) Listed(e Entry[C]) bool { return e.Checkpoint <= l.completed && e.listed >= l.completed }
+func (l *Ledger[C]) Listed(e Entry[C]) bool {
+	return e.Checkpoint <= l.completed && e.listed >= l.completed
+}
 
 func (l *Ledger[C]) release() (freed []C) {
 	l.entries = slices.DeleteFunc(l.entries, func(e *Entry[C]) bool {

@@ -99,6 +99,7 @@ func (a *app) writeJob(w io.Writer, j *jobv1.Job) error {
 			return err
 		}
 	}
+	writeLosses(w, j)
 	if failures := j.GetFailures(); len(failures) > 0 {
 		fmt.Fprintln(w, "\nFailures, the last one at the end:")
 		for _, f := range failures {

@@ -52,6 +52,8 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 	cmd.Flags().Var(nameFlag{&req.Name}, "name", "name of the job instead of its own: up to 128 printable characters except '@' and '/'")
 	cmd.Flags().StringVar(&req.From, "from", "", "savepoint, or JOB@CHECKPOINT of an ended job, to start from")
 	cmd.Flags().BoolVar(&req.AllowDroppedState, "allow-dropped-state", false, "start although the job has no operator for some of the savepoint's state")
+	cmd.Flags().BoolVar(&req.AcceptLoss, "accept-loss", false, "with --from JOB@CHECKPOINT: start without output that is proven lost, and record it")
+	cmd.Flags().BoolVar(&req.AcceptUnknown, "accept-unknown", false, "as --accept-loss, and also without output of which it cannot be found out whether it is lost")
 	detach := cmd.Flags().Bool("detach", false, "return as soon as the job is accepted")
 	wait := duration(cmd, "wait", submitWait, "how long to wait for the job to be prepared")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

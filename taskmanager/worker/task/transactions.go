@@ -83,4 +83,3 @@ func (t *Task) FenceAgain(ctx context.Context, scope func(uid string) operator.S
 	}
 	return errors.Join(errs...)
 }
-
