@@ -51,6 +51,8 @@ type Resolution struct {
 	Force bool
 	// Restored are the transactions that the restore point lists.
 	Restored []*snapshotv1.Committable
+	// Scope is the instance's share of former attempts.
+	Scope Scope
 }
 
 // ErrSafeguard is wrapped by the error about a transaction that is not ended by hand because it would lose records or write them twice.

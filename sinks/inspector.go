@@ -106,7 +106,7 @@ func millis(d time.Duration) int64 {
 // ResolveTransaction implements operator.TransactionInspector: it keeps people from losing records, or writing them twice, by mistake.
 func (d *twoPhase[T, Txn]) ResolveTransaction(ctx context.Context, r operator.Resolution) (already bool, err error) {
 	pending := d.pending(r.Restored)
-	in, err := d.inspect(ctx, pending, operator.Scope{})
+	in, err := d.inspect(ctx, pending, r.Scope)
 	if errors.Is(err, errNotShown) {
 		return false, ErrNotFound
 	}
@@ -114,8 +114,10 @@ func (d *twoPhase[T, Txn]) ResolveTransaction(ctx context.Context, r operator.Re
 		return false, fmt.Errorf("sink %s: %w: %w", d.uid, ErrRetriable, err)
 	}
 	var k known
+	open := slices.ContainsFunc(in.Others, func(t Transaction) bool { return t.ID == r.ID })
 	if i := slices.IndexFunc(in.Pending, func(t Transaction) bool { return t.ID == r.ID }); i >= 0 {
 		k = pending[i]
+		open = open || in.Pending[i].State == TransactionPrepared
 		if d.current(in.Pending[i]) {
 			return false, d.ofRunning(r.ID)
 		}
@@ -124,7 +126,7 @@ func (d *twoPhase[T, Txn]) ResolveTransaction(ctx context.Context, r operator.Re
 		return false, d.ofRunning(r.ID)
 	}
 	switch {
-	case r.Force:
+	case r.Force, !open: // how it ended cannot be changed any more, and is told
 	case r.Commit && !k.listed:
 		return false, fmt.Errorf("%w: no completed checkpoint lists transaction %s, so its records are read again, or were; committing it shows them twice", operator.ErrSafeguard, r.ID)
 	case !r.Commit && k.listed:

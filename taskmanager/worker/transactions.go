@@ -29,7 +29,7 @@ func (w *Worker) transactions(c *workerv1.Transactions) {
 		case *workerv1.Transactions_Inspect:
 			d.inspect(w.asking, c, done)
 		case *workerv1.Transactions_Resolve:
-			d.resolve(w.asking, a.Resolve, done)
+			d.resolve(w.asking, c.GetAttempts(), a.Resolve, done)
 		case *workerv1.Transactions_Fence:
 			d.fenceAgain(w.asking, c, done)
 		default:
@@ -88,9 +88,10 @@ func (d *deployment) fenceAgain(ctx context.Context, c *workerv1.Transactions, d
 }
 
 // resolve asks one task after the other, until the sink is found whose transaction it is.
-func (d *deployment) resolve(ctx context.Context, c *workerv1.ResolveTransaction, done *workerv1.TransactionsDone) {
+func (d *deployment) resolve(ctx context.Context, attempts []*workerv1.FencedAttempt, c *workerv1.ResolveTransaction, done *workerv1.TransactionsDone) {
 	for _, r := range d.runners {
-		already, err := r.task.ResolveTransaction(ctx, operator.Resolution{ID: c.GetTransaction(), Commit: c.GetCommit(), Force: c.GetForce()})
+		already, err := r.task.ResolveTransaction(ctx, operator.Resolution{ID: c.GetTransaction(), Commit: c.GetCommit(), Force: c.GetForce()},
+			func(uid string) operator.Scope { return scope(attempts, uid, r.task) })
 		if errors.Is(err, sinks.ErrNotFound) {
 			continue
 		}

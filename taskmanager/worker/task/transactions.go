@@ -52,13 +52,13 @@ func (t *Task) restored(link int) []*snapshotv1.Committable {
 }
 
 // ResolveTransaction ends a transaction of one of the task's sinks by hand. The error wraps sinks.ErrNotFound when it is none of theirs.
-func (t *Task) ResolveTransaction(ctx context.Context, r operator.Resolution) (already bool, err error) {
+func (t *Task) ResolveTransaction(ctx context.Context, r operator.Resolution, scope func(uid string) operator.Scope) (already bool, err error) {
 	for _, c := range t.committers {
 		i, ok := c.Committer.(operator.TransactionInspector)
 		if !ok {
 			continue
 		}
-		r.Restored = t.restored(c.link)
+		r.Restored, r.Scope = t.restored(c.link), scope(t.links[c.link].uid)
 		err := protect(func() (err error) {
 			already, err = i.ResolveTransaction(ctx, r)
 			return err
