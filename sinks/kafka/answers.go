@@ -1,8 +1,6 @@
 package kafkasink
 
 import (
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"github.com/weir-stream/weir/internal/kafkaconn"
 )
 
@@ -22,27 +20,18 @@ func (v verdict) String() string {
 	return [...]string{"none", "committed", "retry", "lost", "ask", "refused"}[v]
 }
 
-// judge says what the answer to EndTxn(commit) means for a transaction that was prepared and is not empty. code is nil for success,
-// a broker's error, or any other error when no answer came.
-//
-// INVALID_TXN_STATE: aborted before; with v2 also what a broker answers that aborted it on timeout. PRODUCER_FENCED: with v1 the
-// answer after an abort on timeout, but with both also the answer after the id was initialised anew, which follows a commit as well
-// as an abort. INVALID_PRODUCER_ID_MAPPING: the id is unknown, expired, or belongs to another producer id.
+// judge says what the answer to EndTxn(commit) means for a transaction that was prepared and is not empty: what react says, as a verdict.
 func judge(code error) verdict {
-	ke, answered := code.(*kerr.Error) //nolint:errorlint // an answer's code is never wrapped; a wrapped one is a client's failure
-	switch {
-	case code == nil:
+	switch react(stepCommit, code) {
+	case actionDone:
 		return verdictCommitted
-	case !answered:
-		return verdictRetry
-	}
-	switch ke {
-	case kerr.InvalidTxnState:
+	case actionLost:
 		return verdictLost
-	case kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.TransactionalIDNotFound:
+	case actionLook:
 		return verdictAsk
-	case kerr.TransactionalIDAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.UnsupportedVersion, kerr.InvalidRequest:
+	case actionRefused, actionFailJob:
 		return verdictRefused
+	case actionAgain, actionFailTask:
 	}
 	return verdictRetry
 }

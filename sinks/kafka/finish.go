@@ -232,7 +232,7 @@ func (c *cluster) describe(ctx context.Context, ids ...string) (map[string]kadm.
 		switch {
 		case err == nil:
 			out[id] = d
-		case errors.Is(err, kerr.TransactionalIDNotFound):
+		case react(stepDescribe, err) == actionDone: // there is none
 		default:
 			return nil, fmt.Errorf("describe transaction %s: %w", id, kafkaconn.OrRefused(err, onTransaction("Describe", id)))
 		}
@@ -283,15 +283,12 @@ func (c *cluster) initID(ctx context.Context, id string) error {
 		if err == nil {
 			err = kerr.ErrorForCode(resp.ErrorCode)
 		}
-		if err == nil {
+		switch react(stepFence, err) {
+		case actionDone:
 			return nil
-		}
-		if refused := kafkaconn.Refused(err, onTransaction("Write", id)); refused != nil {
-			return fmt.Errorf("fence transactional id %s: %w", id, refused)
-		}
-		// The abort of what was open is under way; the next request finds it done.
-		if !errors.Is(err, kerr.ConcurrentTransactions) && !kerr.IsRetriable(err) {
-			return fmt.Errorf("fence transactional id %s: %w", id, err)
+		case actionAgain: // the abort of what was open may be under way; the next request finds it done
+		default:
+			return fmt.Errorf("fence transactional id %s: %w", id, kafkaconn.OrRefused(err, onTransaction("Write", id)))
 		}
 		timer := time.NewTimer(20 * time.Millisecond)
 		select {

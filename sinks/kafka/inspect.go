@@ -2,7 +2,6 @@ package kafkasink
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
 )
@@ -292,14 +292,15 @@ func (s *transactional[T]) resolvePrepared(ctx context.Context, p *prepared, com
 
 // end ends an open transaction by its identity.
 func (s *transactional[T]) end(ctx context.Context, p *prepared, commit bool) error {
+	asked := map[bool]step{true: stepCommit, false: stepAbort}[commit]
 	answer := s.cluster.endTxn(ctx, p, commit)
-	if answer == nil {
+	switch after := react(asked, answer); {
+	case after == actionDone:
 		return nil
-	}
-	if !commit && p.Topics != nil {
+	case after == actionLook && !commit && p.Topics != nil:
 		if proof, err := s.cluster.prove(ctx, p); err == nil && proof == verdictLost {
 			return nil
 		}
 	}
-	return fmt.Errorf("end transaction %s: %w: %w", p.ID, sinks.ErrRetriable, errors.Join(answer))
+	return fmt.Errorf("end transaction %s: %w: %w", p.ID, sinks.ErrRetriable, kafkaconn.OrRefused(answer, onTransaction("Write", p.ID)))
 }

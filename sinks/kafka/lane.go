@@ -280,7 +280,7 @@ func (l *lanes) close() {
 
 // refusedTimeout turns the broker's refusal of a transaction timeout into an error that names both values.
 func refusedTimeout(err error, asked time.Duration) error {
-	if !errors.Is(err, kerr.InvalidTransactionTimeout) && !errors.Is(err, ErrTimeoutRefused) {
+	if react(stepInit, err) != actionFailJob || !errors.Is(err, kerr.InvalidTransactionTimeout) && !errors.Is(err, ErrTimeoutRefused) {
 		return err
 	}
 	return operator.Fatal(fmt.Errorf("transaction timeout %s: the broker refuses it, its transaction.max.timeout.ms is lower; lower the sink's transaction timeout or raise the broker's limit: %w", asked, err))
