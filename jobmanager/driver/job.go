@@ -35,6 +35,7 @@ const (
 type job struct {
 	m      *Manager
 	id     string
+	name   string
 	box    *mailbox
 	status *status
 	gone   chan struct{} // closed when the driver has ended
@@ -87,7 +88,7 @@ type savepointCall struct {
 func newJob(m *Manager, rec *raftv1.JobRecord) *job {
 	logger := m.cfg.Logger.With("job", rec.GetId(), "name", rec.GetName())
 	j := &job{
-		m: m, id: rec.GetId(), box: newMailbox(), status: newStatus(), gone: make(chan struct{}), logger: logger, rec: rec,
+		m: m, id: rec.GetId(), name: rec.GetName(), box: newMailbox(), status: newStatus(), gone: make(chan struct{}), logger: logger, rec: rec,
 		tms: make(map[string]registry.TaskManager), undead: make(map[uint64]map[string]string),
 		savepoints: make(map[string]*savepointCall),
 	}

@@ -122,6 +122,7 @@ func (m *Manager) Add(rec *raftv1.JobRecord) {
 		delete(m.jobs, j.id)
 		m.cfg.Metrics.jobs.Set(float64(len(m.jobs)))
 		m.mu.Unlock()
+		m.cfg.Metrics.transactionAge.DeleteLabelValues(j.name)
 		close(j.gone)
 	}()
 }
@@ -207,6 +208,7 @@ func (m *Manager) WorkerEvent(tm registry.TaskManager, ev *clusterv1.WorkerEvent
 	if s := ev.GetEvent().GetStatistics(); s != nil {
 		if j.status.live.Load() == ev.GetAttempt() {
 			j.status.statistics(s)
+			m.cfg.Metrics.transactionAge.WithLabelValues(j.name).Set(j.status.transactionAge())
 		}
 		return
 	}

@@ -9,6 +9,7 @@ type Metrics struct {
 	deleted, deleteErrors         prometheus.Counter
 	commitSeconds, duration       prometheus.Histogram
 	jobs                          prometheus.Gauge
+	transactionAge                *prometheus.GaugeVec
 }
 
 // NewMetrics registers the metrics.
@@ -27,6 +28,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	jobs := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "weir", Subsystem: "jobmanager", Name: "jobs_live", Help: "Jobs that have not ended, on the leader."})
 	reg.MustRegister(jobs)
+	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "weir", Subsystem: "jobmanager", Name: "transaction_age_ratio",
+		Help: "Age of the job's transaction that is nearest to its timeout, as a part of that.",
+	}, []string{"job"})
+	reg.MustRegister(age)
 	return &Metrics{
 		triggered:     counter("checkpoints_triggered_total", "Checkpoints triggered."),
 		completed:     counter("checkpoints_completed_total", "Checkpoints whose completion is in the log."),
@@ -37,6 +43,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		deleteErrors:  counter("cleanup_errors_total", "Deletions on checkpoint storage that failed; they are tried again."),
 		commitSeconds: histogram("checkpoint_commit_seconds", "Time of the log entry that completes a checkpoint."),
 		duration:      histogram("checkpoint_duration_seconds", "Time from a checkpoint's trigger until its metadata was durable."),
-		jobs:          jobs,
+		jobs:          jobs, transactionAge: age,
 	}
 }

@@ -88,6 +88,18 @@ func (s *status) statistics(st *workerv1.Statistics) {
 	}
 }
 
+// transactionAge is the age of the transaction that is nearest to its timeout, as a part of that.
+func (s *status) transactionAge() (part float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tasks {
+		if t.GetTransactionTimeoutMs() > 0 {
+			part = max(part, float64(t.GetOldestTransactionMs())/float64(t.GetTransactionTimeoutMs()))
+		}
+	}
+	return part
+}
+
 func (s *status) figures() Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
