@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/jobmanager/fsm"
@@ -200,10 +202,11 @@ func (m *Manager) SettleAgain(jobID string) {
 	}
 }
 
-// settleEnded goes on, beside everything else, with the settling of a job that ended with transactions left open.
+// settleEnded goes on, beside everything else, with the settling of a job that ended with transactions left open. One with durable output
+// may have to write records again, which takes an attempt of its own: a job that is submitted from the checkpoint does that.
 func (m *Manager) settleEnded(rec *raftv1.JobRecord) {
 	m.mu.Lock()
-	if rec.GetUnsettled() == "" || !rec.GetGraph().GetTransactionsCommand() || m.unsettled[rec.GetId()] != nil {
+	if rec.GetUnsettled() == "" || !rec.GetGraph().GetTransactionsCommand() || m.unsettled[rec.GetId()] != nil || slices.ContainsFunc(rec.GetGraph().GetVertices(), durable) {
 		m.mu.Unlock()
 		return
 	}
@@ -233,6 +236,10 @@ func (m *Manager) settleEnded(rec *raftv1.JobRecord) {
 			}
 		}
 	})
+}
+
+func durable(v *jobv1.Vertex) bool {
+	return slices.ContainsFunc(v.GetOperators(), (*jobv1.Operator).GetDurableOutput)
 }
 
 // settleEndedOnce tries once; done tells that nothing is left to be tried.
