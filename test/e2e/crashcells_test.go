@@ -48,6 +48,11 @@ type cell struct {
 	fails bool
 }
 
+// leaves reports whether the point is one at which something is on its way: a process that dies there takes it along or not.
+func (c cell) leaves() bool {
+	return strings.HasSuffix(string(c.point), "-sent") && c.point != faultpoint.EndTxnSent && c.point != faultpoint.BarrierSent
+}
+
 func (c cell) String() string { return fmt.Sprintf("%s/%s", c.point, c.role) }
 
 var crashCells = []cell{

@@ -1,7 +1,7 @@
 package e2e_test
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,7 +20,7 @@ import (
 
 const (
 	// firedWithin bounds the wait for a process to come to a point.
-	firedWithin = 20 * time.Second
+	firedWithin = 30 * time.Second
 	// recovered bounds the wait for the output of everything up to a death.
 	recovered = 40 * time.Second
 )
@@ -61,12 +61,10 @@ func TestCrashTable(t *testing.T) {
 		if c.skips(cell) {
 			continue
 		}
-		ok := t.Run(cell.String(), func(t *testing.T) { c.do(t, cell) })
-		if cells++; !ok && t.Failed() {
-			if _, err := c.WaitLeader(t.Context()); err != nil {
-				break
-			}
+		if !t.Run(cell.String(), func(t *testing.T) { c.do(t, cell) }) {
+			t.FailNow() // what is missing now would be missing in every later cell
 		}
+		cells++
 	}
 	t.Logf("%d cells within %s", cells, time.Since(began).Round(time.Second))
 	c.end(t)
@@ -99,13 +97,21 @@ func (c *crashTable) do(t *testing.T, cell cell) {
 	if role == leaderAndWorkers {
 		role = jobManager
 	}
-	on.ArmRole(role, cell.point, map[string]string{"kill": "kill", "freeze": "stop", "error": "error"}[c.verb])
+	action := map[string]string{"kill": "kill", "freeze": "stop", "error": "error"}[c.verb]
+	// What is sent shall leave before the sender dies, and a leader's workers shall have got it before they die with it.
+	lets := c.verb == "kill" && (cell.leaves() || cell.role == leaderAndWorkers)
+	if lets {
+		action = "hang"
+	}
+	on.ArmRole(role, cell.point, action)
 	defer on.DisarmRole(role, cell.point)
-	defer c.bring(t, on, c.brings(cell))()
-	pid := on.AwaitRoleFired(role, cell.point, firedWithin)
+	pid := c.await(t, on, cell, role)
 	fired := time.Since(began)
-	if cell.role == leaderAndWorkers {
+	if lets {
 		time.Sleep(underway)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	if cell.role == leaderAndWorkers {
 		for _, pids := range c.WorkersByTaskManager() {
 			for _, pid := range pids {
 				require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -125,6 +131,22 @@ func (c *crashTable) do(t *testing.T, cell cell) {
 		c.run.Require(t, recovered)
 	}
 	t.Logf("at the point after %s, all output %s later", fired.Round(time.Millisecond), (time.Since(began) - fired).Round(time.Millisecond))
+}
+
+// await brings a process to the cell's point and returns its id. On a slow machine a leader may be replaced by chance just then, so that
+// what was brought about is not met any more; it is done again.
+func (c *crashTable) await(t *testing.T, on *harness.Cluster, cell cell, role localcluster.Role) int {
+	t.Helper()
+	const tries = 3
+	for try := 1; ; try++ {
+		after := c.bring(t, on, c.brings(cell))
+		t.Cleanup(after)
+		pid, err := on.AwaitRoleFired(role, cell.point, firedWithin/tries)
+		if err == nil {
+			return pid
+		}
+		require.Less(t, try, tries, "%v", err)
+	}
 }
 
 // bring does what makes some process come to a point, and returns what to do in the end.
@@ -191,8 +213,17 @@ func (c *crashTable) end(t *testing.T) {
 	job := c.Job(c.id)
 	require.Equal(t, "JOB_STATE_STOPPED", job.State)
 	require.Empty(t, job.Unsettled)
+	harness.Eventually(t, 10*time.Second, "the workers to be gone", func() error {
+		if left := c.WorkersByTaskManager(); len(left) > 0 {
+			return fmt.Errorf("%v are left", left)
+		}
+		return nil
+	})
+	// The markers of a transaction follow its end.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
 	for _, out := range []string{c.run.Out, c.run.Sums} {
-		requireNothingLeft(t, c.Cluster, out)
+		require.NoError(t, c.Broker.WaitNoOpenTransactions(ctx, out))
 	}
 	ids, err := c.Broker.TransactionalIDs(t.Context(), "weir.")
 	require.NoError(t, err)
@@ -208,7 +239,4 @@ func (c *crashTable) end(t *testing.T) {
 		return nil
 	})
 	require.NotEmpty(t, ids)
-	if c.run.Produced() == 0 {
-		t.Fatal(errors.New("nothing was produced"))
-	}
 }

@@ -88,7 +88,8 @@ func TestLocalCrashTable(t *testing.T) {
 				p.died()
 				p.start()
 			}
-			harness.AwaitFileFired(t, point, firedWithin)
+			_, err := harness.AwaitFileFired(point, firedWithin)
+			require.NoError(t, err)
 			p.died()
 			p.start()
 			run.Require(t, recovered)

@@ -140,24 +140,23 @@ func (c *Cluster) DisarmRole(role localcluster.Role, point faultpoint.Point) {
 }
 
 // AwaitRoleFired waits until a process of a role is at an armed point, and returns its id.
-func (c *Cluster) AwaitRoleFired(role localcluster.Role, point faultpoint.Point, timeout time.Duration) int {
-	c.t.Helper()
-	return AwaitFileFired(c.t, c.roleFile(role, point), timeout)
+func (c *Cluster) AwaitRoleFired(role localcluster.Role, point faultpoint.Point, timeout time.Duration) (pid int, err error) {
+	return AwaitFileFired(c.roleFile(role, point), timeout)
 }
 
 // AwaitFileFired waits until a program is at the point that ArmFile has armed, and returns its process id.
-func AwaitFileFired(t testing.TB, path string, timeout time.Duration) int {
-	t.Helper()
+func AwaitFileFired(path string, timeout time.Duration) (pid int, err error) {
 	deadline := time.Now().Add(timeout)
 	for {
 		by, err := os.ReadFile(path + faultpoint.Fired)
 		if err == nil {
-			pid, err := strconv.Atoi(string(by))
-			require.NoError(t, err)
-			return pid
+			return strconv.Atoi(string(by))
 		}
-		if !errors.Is(err, fs.ErrNotExist) || time.Now().After(deadline) {
-			t.Fatalf("no process has come to %s within %s: %v", filepath.Base(path), timeout, err)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return 0, err
+		}
+		if time.Now().After(deadline) {
+			return 0, fmt.Errorf("no process has come to %s within %s", filepath.Base(path), timeout)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

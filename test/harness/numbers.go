@@ -253,15 +253,9 @@ func (r *NumberRun) Require(t testing.TB, timeout time.Duration) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %s for the output up to number %d: number %d (%s) and window %d of %d are missing", timeout, mark, whole, missing, closed, windows)
+			t.Fatalf("waited %s for the output of the numbers below %d and of %d windows: all numbers below %d (that is %s) and all windows below %d are there",
+				timeout, mark, windows, whole, missing, closed)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-// Produced returns how many numbers are produced.
-func (r *NumberRun) Produced() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.produced
 }
