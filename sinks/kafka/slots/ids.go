@@ -13,17 +13,26 @@ import (
 // longestID is the length from which cluster, job and uid are replaced by their hash.
 const longestID = 200
 
+// hashMark begins a hash. No uid has it, as written in an id.
+const hashMark = "#"
+
+// unambiguous writes a uid so that it holds no separator. Ids of clusters and jobs hold none.
+var unambiguous = strings.NewReplacer("%", "%25", ".", "%2E", hashMark, "%23")
+
 // Scheme names the transactional ids of one sink. Every attempt has ids of its own: a frozen writer that wakes before it initialised
 // its id would otherwise end its successor's prepared transaction. They are known in advance, so a later attempt can end whatever an
 // earlier one left.
+//
+// No two sinks share an id, whatever their prefixes and uids: read from its end an id can be taken apart in one way only, and a hash is
+// marked as one. A prefix may hold anything.
 type Scheme struct{ base, cluster string }
 
 // NewScheme returns the names of one sink.
 func NewScheme(prefix string, sc sinks.Context) Scheme {
-	base := strings.Join([]string{prefix, sc.ClusterID, sc.JobID, sc.UID}, ".")
+	base := strings.Join([]string{prefix, sc.ClusterID, sc.JobID, unambiguous.Replace(sc.UID)}, ".")
 	if len(base) > longestID {
 		sum := sha256.Sum256([]byte(sc.ClusterID + "\x00" + sc.JobID + "\x00" + sc.UID))
-		base = fmt.Sprintf("%s.%x", prefix, sum[:16])
+		base = fmt.Sprintf("%s.%s%x", prefix, hashMark, sum[:16])
 	}
 	return Scheme{base: base, cluster: strings.Join([]string{prefix, sc.ClusterID, ""}, ".")}
 }
@@ -41,7 +50,7 @@ func (s Scheme) Parse(id string) (attempt uint64, subtask, slot int, ok bool) {
 	attempt, err := strconv.ParseUint(parts[0], 10, 64)
 	subtask, err2 := strconv.Atoi(parts[1])
 	slot, err3 := strconv.Atoi(parts[2])
-	if err != nil || err2 != nil || err3 != nil || subtask < 0 || slot < 0 {
+	if err != nil || err2 != nil || err3 != nil || subtask < 0 || slot < 0 || s.ID(attempt, subtask, slot) != id {
 		return 0, 0, 0, false
 	}
 	return attempt, subtask, slot, true
@@ -55,7 +64,7 @@ func (s Scheme) Job(id string) (job string, ok bool) {
 		return "", false
 	}
 	job, rest, ok = strings.Cut(rest, ".")
-	return job, ok && job != "" && strings.Count(rest, ".") >= 3
+	return job, ok && job != "" && strings.Count(rest, ".") == 3
 }
 
 // ID names the transactional id of a slot.

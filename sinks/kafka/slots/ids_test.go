@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
@@ -47,7 +48,10 @@ func TestIDsAreTakenApart(t *testing.T) {
 	job, ok := s.Job(slots.NewScheme("weir", sinks.Context{ClusterID: "c", JobID: "other", UID: "a.b"}).ID(1, 2, 3))
 	require.True(t, ok)
 	require.Equal(t, "other", job)
-	for _, foreign := range []string{"", "mine", "weir.c.j.out.1", "weir.c.j.out.1.1.2", "weir.c.j.out.1.1.2.3.4", "weir.c.j.out.1.1.x.3", "weir.c.j.out.1.1.-2.3", "weir.c.j.out.10.1.2.3"} {
+	for _, foreign := range []string{
+		"", "mine", "weir.c.j.out%2E1", "weir.c.j.out%2E1.1.2", "weir.c.j.out%2E1.1.2.3.4", "weir.c.j.out%2E1.1.x.3", "weir.c.j.out%2E1.1.-2.3",
+		"weir.c.j.out%2E1.1.+2.3", "weir.c.j.out%2E1.1.02.3", "weir.c.j.out%2E10.1.2.3", "weir.c.j.out.1.1.2.3", "weir.c.j.out%2e1.1.2.3",
+	} {
 		_, _, _, ok := s.Parse(foreign)
 		require.False(t, ok, foreign)
 	}
@@ -55,4 +59,58 @@ func TestIDsAreTakenApart(t *testing.T) {
 		_, ok := s.Job(foreign)
 		require.False(t, ok, foreign)
 	}
+}
+
+// place is all that makes an id.
+type place struct {
+	prefix, cluster, job, uid string
+	attempt                   uint64
+	subtask, slot             int
+}
+
+func (p place) scheme() slots.Scheme {
+	return slots.NewScheme(p.prefix, sinks.Context{ClusterID: p.cluster, JobID: p.job, UID: p.uid})
+}
+
+// TestNoTwoPlacesShareAnID: whatever prefixes and uids users choose, such as one that holds another's separators, a whole id, or a hash.
+func TestNoTwoPlacesShareAnID(t *testing.T) {
+	const (
+		cluster = "01J0000000000000000000000C"
+		job     = "01J0000000000000000000000J"
+	)
+	hash := strings.TrimPrefix(slots.NewScheme("", sinks.Context{ClusterID: cluster, JobID: job, UID: strings.Repeat("x", 300)}).ID(1, 1, 1), ".")
+	hash, _, _ = strings.Cut(hash, ".")
+	// The hash as a uid, behind what the other one has as its prefix.
+	hashed := place{"weir." + cluster + "." + job, cluster, job, strings.Repeat("x", 300), 1, 1, 1}
+	require.NotEqual(t, hashed.scheme().ID(1, 1, 1), place{"weir", cluster, job, hash, 1, 1, 1}.scheme().ID(1, 1, 1))
+	text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{
+		"", "weir", "x", ".", "#", "%", "%2E", "1", ".1", cluster, job, "." + cluster + "." + job, hash, hash[1:], strings.Repeat("x", 300),
+	}), 0, 4), func(parts []string) string { return strings.Join(parts, "") })
+	places := rapid.Custom(func(t *rapid.T) place {
+		return place{
+			prefix: text.Draw(t, "prefix"), cluster: rapid.SampledFrom([]string{cluster, job}).Draw(t, "cluster"),
+			job: rapid.SampledFrom([]string{cluster, job}).Draw(t, "job"), uid: text.Draw(t, "uid"),
+			attempt: rapid.Uint64Range(1, 12).Draw(t, "attempt"), subtask: rapid.IntRange(0, 12).Draw(t, "subtask"), slot: rapid.IntRange(0, 2).Draw(t, "slot"),
+		}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		of := map[string]place{}
+		for _, p := range rapid.SliceOfN(places, 2, 30).Draw(t, "places") {
+			id := p.scheme().ID(p.attempt, p.subtask, p.slot)
+			if other, taken := of[id]; taken {
+				require.Equal(t, other, p, "both have the id %s", id)
+			}
+			of[id] = p
+			for seen, q := range of {
+				// A sink takes an id for its own only when it is.
+				attempt, subtask, slot, own := p.scheme().Parse(seen)
+				same := p
+				same.attempt, same.subtask, same.slot = q.attempt, q.subtask, q.slot
+				require.Equal(t, same == q, own, "%s of %+v", seen, p)
+				if own {
+					require.Equal(t, q, place{p.prefix, p.cluster, p.job, p.uid, attempt, subtask, slot})
+				}
+			}
+		}
+	})
 }
