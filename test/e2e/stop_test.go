@@ -43,6 +43,11 @@ type feed struct {
 }
 
 func startFeed(t *testing.T, c *harness.Cluster, topic string, next int) *feed {
+	return startFeedOf(t, c, topic, next, 600*time.Millisecond)
+}
+
+// startFeedOf writes 20 numbers after each pause.
+func startFeedOf(t *testing.T, c *harness.Cluster, topic string, next int, pause time.Duration) *feed {
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &feed{stop: cancel, done: make(chan struct{}), last: next - 1}
 	go func() {
@@ -56,7 +61,7 @@ func startFeed(t *testing.T, c *harness.Cluster, topic string, next int) *feed {
 			f.last += 20
 			select {
 			case <-ctx.Done():
-			case <-time.After(600 * time.Millisecond):
+			case <-time.After(pause):
 			}
 		}
 	}()

@@ -2,6 +2,9 @@ package harness
 
 import (
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +25,20 @@ func (c *Cluster) WorkerOf() (pid int, tm *localcluster.Process, err error) {
 		}
 	}
 	return 0, nil, fmt.Errorf("no TaskManager runs a worker")
+}
+
+// WorkersOf returns the process ids of the workers that run a job which writes to a topic: they have its name among their arguments.
+func (c *Cluster) WorkersOf(topic string) []int {
+	var of []int
+	for _, pids := range c.WorkersByTaskManager() {
+		for _, pid := range pids {
+			args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			if err == nil && slices.Contains(strings.Split(string(args), "\x00"), topic) {
+				of = append(of, pid)
+			}
+		}
+	}
+	return of
 }
 
 // WorkersByTaskManager returns the process ids of all workers, by the id of their TaskManager.
