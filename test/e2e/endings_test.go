@@ -47,7 +47,7 @@ func TestEndedJobsLeaveNothingOpen(t *testing.T) {
 		c := c.For(t)
 		in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
 		whileDeploying(t, c, func() (id string) {
-			id = c.Submit([]string{"-p", "4"}, "--shape", "pass", "--in", in, "--out", out)
+			id = c.Submit([]string{"-p", "4", "--detach"}, "--shape", "pass", "--in", in, "--out", out)
 			return id
 		}, out)
 	})

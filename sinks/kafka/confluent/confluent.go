@@ -52,6 +52,9 @@ func New(config map[string]any) kafkasink.NewProducer {
 			"message.timeout.ms":           0,
 			"go.delivery.report.fields":    "all",
 			"go.logs.channel.enable":       true,
+			// By default the two take 24 MB of each client, of which there is a new one with every checkpoint.
+			"go.produce.channel.size": 1, // unused
+			"go.events.channel.size":  eventsAhead,
 		})
 		if cfg.TransactionalID != "" {
 			settings["transactional.id"] = cfg.TransactionalID
@@ -61,6 +64,9 @@ func New(config map[string]any) kafkasink.NewProducer {
 		return &producer{cfg: cfg, settings: settings}, nil
 	}
 }
+
+// eventsAhead is how many delivery reports may wait for their goroutine; librdkafka keeps the others.
+const eventsAhead = 1024
 
 func partitioner(p kafkasink.Partitioner) string {
 	if p == kafkasink.Sticky {

@@ -3,6 +3,7 @@ package confluent_test
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
@@ -62,4 +63,23 @@ func TestRefusalsEndTheInitialisation(t *testing.T) {
 			require.ErrorContains(t, refused, c.text)
 		})
 	}
+}
+
+// A worker makes a client for each checkpoint and subtask, which must not cost it megabytes.
+func TestClientsAreSmall(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const clients, most = 8, 1 << 20
+	before := heap()
+	for range clients {
+		p, err := confluent.New(nil)(kafkasink.ProducerConfig{Brokers: []string{"127.0.0.1:1"}, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		require.NoError(t, p.Init(t.Context()))
+		defer p.Close()
+	}
+	require.Less(t, (heap()-before)/clients, int64(most), "bytes of each client")
 }
