@@ -25,7 +25,7 @@ TESTFLAGS := -shuffle=on -vet=off -ldflags=-w
 # Packages whose tests start processes and brokers; they run one after the other, after the rest.
 E2E      := ./test/...
 
-.PHONY: help build demo test test-unit test-race test-e2e test-robustness mutations fuzz bench lint fix generate verify check-go check-test-tools
+.PHONY: help build demo test test-unit test-race test-explore test-e2e test-robustness mutations fuzz bench lint fix generate verify check-go check-test-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | awk -F ':.*?## ' '{printf "  %-17s %s\n", $$1, $$2}'
@@ -36,13 +36,16 @@ build: check-go ## build bin/weir (no C compiler needed)
 demo: build ## run the demo: a cluster of processes, kills, and an account of lost and duplicated results
 	bin/weir demo $(DEMO_ARGS)
 
-test: check-test-tools test-race test-e2e ## all tests with the race detector, end to end on a real Kafka included
+test: check-test-tools test-race test-explore test-e2e ## all tests with the race detector, end to end on a real Kafka included
 
 test-unit: check-test-tools ## unit and component tests, without the race detector
 	go test $(TESTFLAGS) $$(go list ./... | grep -v '/weir/test/')
 
 test-race: check-test-tools ## unit and component tests with the race detector
 	go test -race $(TESTFLAGS) -timeout 25m $$(go list ./... | grep -v '/weir/test/')
+
+test-explore: check-test-tools ## every order of messages, failures and leader changes up to a bound; without the race detector, which would make it slow
+	go test -count=1 -run 'TestExplor' ./jobmanager/driver
 
 test-e2e: check-test-tools ## tests with real processes and a real Kafka
 	go test -race $(TESTFLAGS) -p 1 -parallel 3 -timeout 45m $(E2E)
