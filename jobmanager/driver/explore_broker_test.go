@@ -74,17 +74,17 @@ func (b *broker) initialise(i uint8) (epoch uint8, v violation) {
 }
 
 // produce writes a record, which begins a transaction where none is open.
-func (b *broker) produce(i, epoch, sub, record uint8) (fenced bool, v violation) {
+func (b *broker) produce(i, epoch, sub, record uint8) (fenced bool) {
 	d := &b.ids[i]
 	if !d.known || d.epoch != epoch {
-		return true, ""
+		return true
 	}
 	p := &b.partitions[sub]
 	if d.ongoing {
 		for k := range p.segments[:p.n] {
 			if s := &p.segments[k]; s.id == i && s.open {
 				s.to = record
-				return false, ""
+				return false
 			}
 		}
 		panic("explore: an open transaction without a segment")
@@ -92,7 +92,7 @@ func (b *broker) produce(i, epoch, sub, record uint8) (fenced bool, v violation)
 	d.ongoing = true
 	p.segments[p.n] = segment{from: record, to: record, id: i, epoch: epoch, open: true}
 	p.n++
-	return false, ""
+	return false
 }
 
 // end ends the open transaction of an id.

@@ -151,12 +151,12 @@ var ignored = map[string]bool{
 const oldest = 90
 
 // age returns the canonical form of a time: whole seconds that have passed, or, negative, that are still to come.
-func age(at, now time.Time) time.Duration {
+func age(at, now time.Time) int64 {
 	d := now.Sub(at)
 	if d >= 0 {
-		return min(d/time.Second, oldest)
+		return int64(min(d/time.Second, oldest))
 	}
-	return -((-d + time.Second - 1) / time.Second)
+	return -int64((-d + time.Second - 1) / time.Second)
 }
 
 // keyer writes a canonical form of a state: equal forms have the same future. Times count as ages and waits in whole seconds, since time
@@ -178,7 +178,7 @@ func (k *keyer) time(at time.Time) {
 		k.number(1 << 40)
 		return
 	}
-	k.number(int64(age(at, k.now)))
+	k.number(age(at, k.now))
 }
 
 func (k *keyer) write(v reflect.Value) {

@@ -3,7 +3,6 @@ package driver
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -341,7 +340,7 @@ func (x *explorer) copyLeader(l *leader, pass time.Duration) *leader {
 	}
 	n.j = deepCopy(l.j, func(t time.Time) time.Time {
 		a := age(t, l.at)
-		t = now.Add(-a*time.Second - pass)
+		t = now.Add(-time.Duration(a)*time.Second - pass)
 		if a >= 0 {
 			t = t.Add(-2 * time.Millisecond) // no two steps are at the same time
 		}
@@ -684,9 +683,6 @@ func cidOf(b []byte) cid { return cid{b[0], b[1], b[2], b[3], b[4], b[5]} }
 func (c cid) String() string {
 	return fmt.Sprintf("%d.%d.%d@%d[%d-%d]", c.attempt, c.sub, c.slot, c.epoch, c.from, c.to)
 }
-
-// position encodes where a source is.
-func position(n uint8) []byte { return binary.AppendUvarint(nil, uint64(n)) }
 
 // note adds to the story of the present step.
 func (x *explorer) note(format string, args ...any) {

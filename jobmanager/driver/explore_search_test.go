@@ -60,7 +60,7 @@ type state struct {
 // explorer walks through the states of a scenario, breadth first.
 type explorer struct {
 	scenario
-	ctx     context.Context //nolint:containedctx // of the exploration
+	ctx     context.Context
 	dir     string
 	bucket  *memBucket
 	metrics *Metrics

@@ -233,13 +233,12 @@ func (x *explorer) emit(t *taskManager, b *broker, sub uint8) (v violation) {
 			return v
 		}
 	}
-	fenced, v := b.produce(idIndex(t.attempt, sub, k.slot), k.epochs[k.slot], sub, k.pos+1)
-	if fenced {
+	if fenced := b.produce(idIndex(t.attempt, sub, k.slot), k.epochs[k.slot], sub, k.pos+1); fenced {
 		t.fail(sub)
-		return v
+		return ""
 	}
 	k.pos++
-	return v
+	return ""
 }
 
 // snapshot is the barrier of checkpoint n at a task.

@@ -116,7 +116,7 @@ func TestExplorationFindsWhatBreaksThePromises(t *testing.T) {
 				require.NotNil(t, f, "the fault is not found")
 				t.Log(f.tell(x))
 				require.Contains(t, string(f.v), c.says)
-				require.Equal(t, c.steps, len(f.steps))
+				require.Len(t, f.steps, c.steps)
 			})
 		})
 	}

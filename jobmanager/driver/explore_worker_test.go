@@ -123,7 +123,6 @@ type commitAsk struct {
 
 type taskManager struct {
 	up      bool // the connection to the leader stands
-	cut     bool // the leader has given this one up
 	highest uint8
 	down    [14]downMsg
 	nDown   uint8
