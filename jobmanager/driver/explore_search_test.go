@@ -28,6 +28,7 @@ type scenario struct {
 	records  [parallelism]uint8 // of each input
 	budget   budget
 	v1       bool // transactions v1
+	slow     bool // spare ids are initialised in steps of their own
 	mutation mutation
 	most     int // states
 }
@@ -158,6 +159,7 @@ const (
 	aCancel
 	aEndTxnCopied
 	aLate
+	aInit
 )
 
 // alternatives are the ways in which one entry of a step may go.
@@ -197,7 +199,11 @@ func (x *explorer) enabled(s state, out []action) (all []action, fair int) {
 					a.kind = aEndTxn
 					out = append(out, a)
 				}
-				if k.pos < x.records[sub] {
+				if k.starting != 0 {
+					a.kind = aInit
+					out = append(out, a)
+				}
+				if k.pos < x.records[sub] && (k.starting == 0 || k.slot != noSlot || x.pools.list[k.pool].Free()) {
 					a.kind = aEmit
 					out = append(out, a)
 				}
@@ -266,7 +272,7 @@ type localOut struct {
 // step takes a step. calls is the number of log entries it proposed.
 func (x *explorer) step(s state, a action) (next state, calls uint8, v violation) {
 	switch a.kind {
-	case aReceive, aRecover, aFence, aEndTxn, aEmit, aCrash, aEndTxnCopied, aLate:
+	case aReceive, aRecover, aFence, aEndTxn, aEmit, aCrash, aEndTxnCopied, aLate, aInit:
 		if a.kind == aCrash {
 			s.left.crash--
 		}
@@ -309,6 +315,14 @@ func (x *explorer) local(t *taskManager, b *broker, a action) violation {
 		return x.fence(t, b, a.sub)
 	case aEndTxn:
 		return x.endTxn(t, b, a.sub)
+	case aInit:
+		k := &t.tasks[a.sub]
+		for slot := range uint8(slotBound) {
+			if k.starting&(1<<slot) != 0 {
+				k.starting &^= 1 << slot
+				return x.startSlot(t, b, a.sub, slot)
+			}
+		}
 	case aEmit:
 		return x.emit(t, b, a.sub)
 	case aEndTxnCopied:
@@ -591,6 +605,8 @@ func (x *explorer) describe(s state, a action) string {
 		text = fmt.Sprintf("%s, task %d: transaction %s is committed, and a copy of the request is still under way", who, a.sub, t.tasks[a.sub].committing)
 	case aLate:
 		text = fmt.Sprintf("a late copy of the request to commit %s arrives", x.brokers[s.broker].late)
+	case aInit:
+		text = fmt.Sprintf("%s, task %d: a spare id is initialised", who, a.sub)
 	case aEmit:
 		text = fmt.Sprintf("%s, task %d: record %d passes", who, a.sub, t.tasks[a.sub].pos+1)
 	case aTick, aEarly:

@@ -121,3 +121,13 @@ func TestExplorationFindsWhatBreaksThePromises(t *testing.T) {
 		})
 	}
 }
+
+// TestExplorationShowsWhatIsLeftToTheBrokersTimeout is about a known limit: a worker that the leader has given up initialises a spare id
+// after its successor has fenced those that existed, and begins a transaction with it. Until the job's next attempt fences it, only the
+// broker's timeout ends that transaction.
+func TestExplorationShowsWhatIsLeftToTheBrokersTimeout(t *testing.T) {
+	explore(t, scenario{records: [parallelism]uint8{2, 0}, budget: budget{lost: 1}, slow: true}, func(x *explorer, f *finding, _ bool) {
+		require.NotNil(t, f, "the limit is none any more: take it out of docs/design/exactly-once.md")
+		require.Equal(t, violation("1 transactions stay open for ever"), f.v, f.tell(x))
+	})
+}

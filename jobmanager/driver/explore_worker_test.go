@@ -93,15 +93,17 @@ const noSlot = 255
 
 // task is a source with its transactional sink.
 type task struct {
-	here    bool
-	pos     uint8 // records emitted
-	last    uint16
-	changed bool
-	ledger  uint32
-	pool    uint32
-	slot    uint8 // being written, or noSlot
-	from    uint8 // first record in it
-	epochs  [slotBound]uint8
+	here bool
+	pos  uint8 // records emitted
+	last uint16
+	// starting is a bit for each slot that is to be initialised in a step of its own.
+	starting uint8
+	changed  bool
+	ledger   uint32
+	pool     uint32
+	slot     uint8 // being written, or noSlot
+	from     uint8 // first record in it
+	epochs   [slotBound]uint8
 	// restored are the transactions still to be committed before the worker has prepared.
 	restored  [4]cid
 	nRestored uint8
