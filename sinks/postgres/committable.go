@@ -25,6 +25,8 @@ type prepared struct {
 	Table []string `json:"table"`
 	// Staging is nil for a prepared transaction.
 	Staging *staging `json:"staging,omitempty"`
+
+	payload []byte
 }
 
 // staging says where the rows of a staged transaction are and how they are to be moved.
@@ -45,7 +47,7 @@ func decodeCommittable(c sinks.Committable) (*prepared, error) {
 	if c.Version != committableVersion {
 		return nil, fmt.Errorf("committable of version %d: this program reads version %d; use the version of Weir that wrote it", c.Version, committableVersion)
 	}
-	var p prepared
+	p := prepared{payload: c.Payload}
 	if err := json.Unmarshal(c.Payload, &p); err != nil {
 		return nil, fmt.Errorf("%w: %w", errMalformed, err)
 	}

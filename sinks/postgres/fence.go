@@ -71,7 +71,7 @@ func preparedBy(ctx context.Context, conn *pgx.Conn, w writer) ([]string, error)
 	}
 	var own []string
 	for _, gid := range all {
-		if w.owns(gid) {
+		if _, ok := w.sequence(gid); ok {
 			own = append(own, gid)
 		}
 	}
@@ -81,7 +81,7 @@ func preparedBy(ctx context.Context, conn *pgx.Conn, w writer) ([]string, error)
 // clear removes staged rows that will never be moved, once no transaction of the writer is left, and lets one number take the place of
 // its proofs. Without a gap it says the same.
 func (c *control) clear(ctx context.Context, conn *pgx.Conn, w writer) error {
-	staged := in(c.settings.schema, c.settings.stagingName())
+	staged := c.settings.stagingTableName()
 	there, err := exists(ctx, conn, staged)
 	if err != nil {
 		return err

@@ -109,8 +109,8 @@ func (c *control) missing(p *prepared, f proof, how string) error {
 		return errFenced
 	}
 	return &sinks.LostError{
-		Transaction: p.gid(p.Sequence),
-		Detail:      fmt.Sprintf("%d rows for table %s in database %s: %s", p.Rows, strings.Join(p.Table, "."), p.Database, how),
+		Transaction: p.gid(p.Sequence), Payload: p.payload, Parts: []sinks.Part{{Place: strings.Join(p.Table, "."), Records: p.Rows, Detail: "in database " + p.Database}},
+		Detail: how,
 	}
 }
 

@@ -33,14 +33,14 @@ func (w writer) prefix() string { return fmt.Sprintf("weir.%s.%d.%d.", w.Sink, w
 
 func (w writer) gid(sequence uint64) string { return w.prefix() + strconv.FormatUint(sequence, 10) }
 
-// owns reports whether a gid is one of the writer's.
-func (w writer) owns(gid string) bool {
+// sequence returns that of a gid; ok is false for one that is not the writer's.
+func (w writer) sequence(gid string) (n uint64, ok bool) {
 	rest, ok := strings.CutPrefix(gid, w.prefix())
 	if !ok {
-		return false
+		return 0, false
 	}
-	_, err := strconv.ParseUint(rest, 10, 64)
-	return err == nil
+	n, err := strconv.ParseUint(rest, 10, 64)
+	return n, err == nil
 }
 
 // application is the application_name of the writer's connections. The server cuts it at 63 bytes, so the sink is in it as a hash.

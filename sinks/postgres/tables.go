@@ -44,12 +44,15 @@ func (s *settings) stagingName() string {
 	return fmt.Sprintf("staged_%.40s_%x", table, sum[:4])
 }
 
+// stagingTableName is stagingName with its schema, quoted.
+func (s *settings) stagingTableName() string { return in(s.schema, s.stagingName()) }
+
 // stagingColumns come before the sink's own.
 var stagingColumns = []string{"weir_sink", "weir_attempt", "weir_subtask", "weir_sequence", "weir_row"}
 
 // stagingTable has the sink's columns with the same types and no constraints.
 func (s *settings) stagingTable() []definition {
-	name := in(s.schema, s.stagingName())
+	name := s.stagingTableName()
 	create := "CREATE TABLE IF NOT EXISTS " + name + " AS SELECT ''::text AS weir_sink, 0::bigint AS weir_attempt, 0::int AS weir_subtask, " +
 		"0::bigint AS weir_sequence, 0::bigint AS weir_row, " + quoted(s.columns) + " FROM " + s.table.Sanitize() + " WITH NO DATA"
 	index := "CREATE INDEX ON " + name + " (weir_sink, weir_attempt, weir_subtask, weir_sequence)"
@@ -119,7 +122,7 @@ func exists(ctx context.Context, conn *pgx.Conn, table string) (bool, error) {
 
 // fits checks that a staging table of an earlier day still has the types of the table.
 func (s *settings) fits(ctx context.Context, conn *pgx.Conn, m *server) error {
-	name := in(s.schema, s.stagingName())
+	name := s.stagingTableName()
 	rows, err := conn.Query(ctx, "SELECT "+quoted(s.columns)+" FROM "+name+" WHERE false")
 	if err != nil {
 		return explain(err)

@@ -218,18 +218,18 @@ func (s *transactional[T]) Commit(ctx context.Context, c sinks.Committable) erro
 	return s.control.finish(ctx, p)
 }
 
-// RecoverCommit makes restored transactions visible.
+// RecoverCommit makes restored transactions visible. One that is lost does not keep the others from it.
 func (s *transactional[T]) RecoverCommit(ctx context.Context, cs []sinks.Committable) error {
+	var losses []error
 	for _, c := range cs {
-		p, err := decodeCommittable(c)
-		if err != nil {
-			return operator.Fatal(err)
-		}
-		if err := s.control.finish(ctx, p); err != nil {
+		err := s.Commit(ctx, c)
+		if errors.Is(err, sinks.ErrLost) {
+			losses = append(losses, err)
+		} else if err != nil {
 			return err
 		}
 	}
-	return nil
+	return errors.Join(losses...)
 }
 
 // RecoverAbort ends what former attempts left and keeps their writers from doing more.

@@ -1,6 +1,7 @@
 package sinktest
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"testing"
@@ -17,6 +18,7 @@ import (
 // Deployment places one subtask of a sink.
 type Deployment struct {
 	Job                  string
+	UID                  string // of the sink in the job; empty for "out"
 	Attempt              uint64
 	Subtask, Parallelism int
 	Guarantee            graph.Guarantee
@@ -60,8 +62,9 @@ func Open[T any](t testing.TB, ctx context.Context, sink sinks.Sink[T], d Deploy
 	}
 	t.Cleanup(a.Drop)
 	a.Collector = instance.Input().(operator.Collector[T])
+	uid := cmp.Or(d.UID, "out")
 	return a, instance.Open(ctx, &operator.Runtime{
-		ClusterID: "cluster", JobID: d.Job, JobName: "job", Attempt: d.Attempt, Operator: graph.Operator{UID: "out"},
+		ClusterID: "cluster", JobID: d.Job, JobName: "job", Attempt: d.Attempt, Operator: graph.Operator{UID: uid},
 		Subtask: d.Subtask, Parallelism: d.Parallelism, MaxParallelism: 128, Checkpoints: d.Checkpoints, Clock: clock{},
 		Logger: logger, Stats: a.Stats, Dir: t.TempDir(),
 		Fail: func(err error) { t.Errorf("the instance failed its task: %v", err) },

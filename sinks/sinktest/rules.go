@@ -1,0 +1,188 @@
+package sinktest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/operator"
+)
+
+// startOf is start for another job or another sink.
+func (s *suite) startOf(job, uid string, n uint64, restored []*snapshotv1.Committable, former ...operator.FormerAttempt) *Attempt[int] {
+	s.t.Helper()
+	return Start[int](s.t, s.ctx, s.out.Sink(), Deployment{
+		Job: job, UID: uid, Attempt: n, Parallelism: 1, Guarantee: graph.ExactlyOnce, Checkpoints: Checkpoints(), Restored: restored, Former: former,
+	})
+}
+
+// oldSavepoint restores what the job has committed, and let go of, many checkpoints ago.
+func (s *suite) oldSavepoint() {
+	a := s.start(1, graph.ExactlyOnce, nil)
+	a.Write(1)
+	savepoint := a.Barrier(1)
+	a.Commit(1)
+	const later = 8
+	for n := 2; n <= later; n++ {
+		a.Write(n)
+		a.Barrier(uint64(n))
+		a.Commit(uint64(n))
+	}
+	s.startOf(s.job+"-child", "", 1, savepoint)
+	s.visible(numbers(1, later)...)
+}
+
+func (s *suite) closeEndsCurrent() {
+	a := s.start(1, graph.ExactlyOnce, nil)
+	a.Write(1)
+	a.Barrier(1)
+	a.Commit(1)
+	a.Write(2)
+	a.Close()
+	s.visible(1)
+}
+
+// rescaled goes from one parallelism to another, with prepared and open transactions in every former subtask.
+func (s *suite) rescaled(from, to int) {
+	var committables []*snapshotv1.Committable
+	var want []int
+	for subtask := range from {
+		a := s.startAs(1, subtask, from, graph.ExactlyOnce, nil)
+		a.Write(10 * (subtask + 1))
+		want = append(want, 10*(subtask+1))
+		committables = append(committables, a.Barrier(1)...)
+		a.Write(10*(subtask+1) + 1)
+		a.Barrier(2) // never completes
+		a.Write(10*(subtask+1) + 2)
+	}
+	past := Former(1)
+	past.Parallelism = from
+	for subtask := range to {
+		var share []*snapshotv1.Committable
+		for former, c := range committables {
+			if former%to == subtask {
+				share = append(share, c)
+			}
+		}
+		s.startAs(2, subtask, to, graph.ExactlyOnce, share, past)
+	}
+	s.visible(want...)
+}
+
+func (s *suite) scaledDown() { s.rescaled(3, 2) }
+func (s *suite) scaledUp()   { s.rescaled(1, 3) }
+
+// undisturbed has a second writer, named by start, work while the job restores, and checks that it did not notice.
+func (s *suite) undisturbed(start func() *Attempt[int]) {
+	foreign := start()
+	foreign.Write(10)
+	foreign.Barrier(1)
+	foreign.Write(20)
+	first := s.start(1, graph.ExactlyOnce, nil)
+	first.Write(1)
+	restored := first.Barrier(1)
+	second := s.start(2, graph.ExactlyOnce, restored, Former(1))
+	second.Write(2)
+	second.Barrier(2)
+	foreign.Write(21)
+	foreign.Barrier(2)
+	foreign.Commit(2)
+	second.Commit(2)
+	s.visible(1, 2, 10, 20, 21)
+}
+
+func (s *suite) otherJob() {
+	s.undisturbed(func() *Attempt[int] { return s.startOf(s.job+"-other", "", 1, nil) })
+}
+
+func (s *suite) otherSink() {
+	s.undisturbed(func() *Attempt[int] { return s.startOf(s.job, "out2", 1, nil) })
+}
+
+// twins starts two jobs from a savepoint of a third one that goes on meanwhile.
+func (s *suite) twins() {
+	parent := s.start(1, graph.ExactlyOnce, nil)
+	parent.Write(1)
+	savepoint := parent.Barrier(1)
+	parent.Write(2)
+	for i, child := range []string{"-a", "-b"} {
+		c := s.startOf(s.job+child, "", 1, savepoint)
+		for round := range 2 {
+			c.Write(10*(i+1) + round)
+			c.Barrier(uint64(2 + round))
+		}
+		c.Commit(3)
+	}
+	parent.Commit(1)
+	parent.Barrier(2)
+	parent.Commit(2)
+	s.visible(1, 2, 10, 11, 20, 21)
+}
+
+// zombieBetween has a former attempt wake that has nothing open. Where it can begin once more, what it leaves is ended when the runtime
+// looks again, as it does until the process is known to be dead.
+func (s *suite) zombieBetween() {
+	first := s.start(1, graph.ExactlyOnce, nil)
+	first.Write(1)
+	restored := first.Barrier(1)
+	second := s.start(2, graph.ExactlyOnce, restored, Former(1))
+	second.Write(2)
+	if first.Collector.Collect(3, operator.NoTimestamp) == nil {
+		_, _ = first.TryBarrier(2)
+	}
+	second.Barrier(2)
+	require.NoError(s.t, second.Instance.(operator.Committer).RecoverAbort(s.ctx, operator.Scope{
+		Parallelism: 1, Attempts: []operator.FormerAttempt{Former(1)}, Again: true,
+	}))
+	first.Drop()
+	second.Commit(2)
+	s.visible(1, 2)
+}
+
+// byHand does what weir txn does, with sinks that show their transactions.
+func (s *suite) byHand() {
+	first := s.start(1, graph.ExactlyOnce, nil)
+	if _, ok := first.Instance.(operator.TransactionInspector); !ok {
+		s.t.Skip("the driver shows no transactions")
+	}
+	first.Write(1)
+	restored := first.Barrier(1)
+	first.Write(2)
+	first.Barrier(2) // listed by no completed checkpoint
+	first.Drop()
+
+	second, err := Open[int](s.t, s.ctx, s.out.Sink(), Deployment{
+		Job: s.job, Attempt: 2, Parallelism: 1, Guarantee: graph.ExactlyOnce, Checkpoints: Checkpoints(),
+	})
+	require.NoError(s.t, err)
+	hand := second.Instance.(operator.TransactionInspector)
+	scope := operator.Scope{Parallelism: 1, Attempts: []operator.FormerAttempt{Former(1)}}
+	view, err := hand.InspectTransactions(s.ctx, restored, scope)
+	if err != nil && len(view.Transactions) == 0 {
+		s.t.Skipf("the sink shows no transactions: %v", err)
+	}
+	require.NoError(s.t, err)
+	var listed, orphan *jobv1.Transaction
+	for _, t := range view.Transactions {
+		if t.GetListed() {
+			listed = t
+		} else if t.GetAttempt() == 1 {
+			orphan = t
+		}
+	}
+	require.NotNil(s.t, listed, "the transaction of the restored checkpoint is shown")
+	require.Equal(s.t, jobv1.TransactionState_TRANSACTION_STATE_PREPARED, listed.GetState())
+	require.NotNil(s.t, orphan, "so is one that no checkpoint lists")
+
+	_, err = hand.ResolveTransaction(s.ctx, operator.Resolution{ID: orphan.GetId(), Commit: false, Restored: restored})
+	require.NoError(s.t, err)
+	for i := range 2 {
+		already, err := hand.ResolveTransaction(s.ctx, operator.Resolution{ID: listed.GetId(), Commit: true, Restored: restored})
+		require.NoError(s.t, err)
+		require.Equal(s.t, i > 0, already, "ending a transaction a second time finds it ended")
+	}
+	_, err = hand.ResolveTransaction(s.ctx, operator.Resolution{ID: listed.GetId(), Commit: false, Force: true, Restored: restored})
+	require.Error(s.t, err, "what is committed cannot be aborted")
+	s.visible(1)
+}
