@@ -9,11 +9,11 @@ import (
 	"github.com/weir-stream/weir/operator"
 )
 
-// startOf is start for another job or another sink.
-func (s *suite) startOf(job, uid string, n uint64, restored []*snapshotv1.Committable, former ...operator.FormerAttempt) *Attempt[int] {
+// startOf starts the first attempt of another job or another sink.
+func (s *suite) startOf(job, uid string, restored []*snapshotv1.Committable) *Attempt[int] {
 	s.t.Helper()
 	return Start[int](s.t, s.ctx, s.out.Sink(), Deployment{
-		Job: job, UID: uid, Attempt: n, Parallelism: 1, Guarantee: graph.ExactlyOnce, Checkpoints: Checkpoints(), Restored: restored, Former: former,
+		Job: job, UID: uid, Attempt: 1, Parallelism: 1, Guarantee: graph.ExactlyOnce, Checkpoints: Checkpoints(), Restored: restored,
 	})
 }
 
@@ -29,7 +29,7 @@ func (s *suite) oldSavepoint() {
 		a.Barrier(uint64(n))
 		a.Commit(uint64(n))
 	}
-	s.startOf(s.job+"-child", "", 1, savepoint)
+	s.startOf(s.job+"-child", "", savepoint)
 	s.visible(numbers(1, later)...)
 }
 
@@ -93,11 +93,11 @@ func (s *suite) undisturbed(start func() *Attempt[int]) {
 }
 
 func (s *suite) otherJob() {
-	s.undisturbed(func() *Attempt[int] { return s.startOf(s.job+"-other", "", 1, nil) })
+	s.undisturbed(func() *Attempt[int] { return s.startOf(s.job+"-other", "", nil) })
 }
 
 func (s *suite) otherSink() {
-	s.undisturbed(func() *Attempt[int] { return s.startOf(s.job, "out2", 1, nil) })
+	s.undisturbed(func() *Attempt[int] { return s.startOf(s.job, "out2", nil) })
 }
 
 // twins starts two jobs from a savepoint of a third one that goes on meanwhile.
@@ -107,7 +107,7 @@ func (s *suite) twins() {
 	savepoint := parent.Barrier(1)
 	parent.Write(2)
 	for i, child := range []string{"-a", "-b"} {
-		c := s.startOf(s.job+child, "", 1, savepoint)
+		c := s.startOf(s.job+child, "", savepoint)
 		for round := range 2 {
 			c.Write(10*(i+1) + round)
 			c.Barrier(uint64(2 + round))

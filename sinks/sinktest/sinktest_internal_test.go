@@ -189,7 +189,7 @@ func (m *memorySink) Begin(context.Context) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.name(m.sc.Attempt, m.sc.Subtask)
-	if m.system.fenced[w] && m.fault != "a fenced writer may go on for ever" && m.fault != "names without the attempt" {
+	if m.fenced[w] && m.fault != "a fenced writer may go on for ever" && m.fault != "names without the attempt" {
 		return "", errors.New("fenced")
 	}
 	m.next++
@@ -331,10 +331,11 @@ func (m *memorySink) RecoverAbort(_ context.Context, scope operator.Scope) error
 
 func (m *memorySink) fence(attempt uint64, subtask int) {
 	w := m.name(attempt, subtask)
-	m.system.fenced[w] = true
+	m.fenced[w] = true
 	for _, t := range m.txns {
-		if t.writer != w && !(m.fault == "fencing takes other jobs" && t.job != m.sc.JobID) &&
-			!(m.fault == "fencing takes other sinks" && t.job == m.sc.JobID && t.att == attempt) {
+		wrong := m.fault == "fencing takes other jobs" && t.job != m.sc.JobID ||
+			m.fault == "fencing takes other sinks" && t.job == m.sc.JobID && t.att == attempt
+		if t.writer != w && !wrong {
 			continue
 		}
 		if t.state == sinks.TransactionOpen || t.state == sinks.TransactionPrepared && m.fault != "open transactions are fenced, prepared ones not" {
