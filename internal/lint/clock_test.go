@@ -15,13 +15,16 @@ import (
 
 // wallClockAllowed are the places, by file and function, where wall-clock times are compared or stored as numbers on purpose.
 var wallClockAllowed = map[string]string{
-	"internal/demo/demo.go start":             "event times of made-up orders",
-	"jobmanager/driver/deploy.go nowMs":       "times that are shown",
-	"jobmanager/rpc/submit.go SubmitJob":      "times that are shown",
-	"jobmanager/explain/explain.go failure":   "an age that is shown, where nobody has measured it",
-	"jobmanager/rpc/jobs.go completed":        "an age that is shown, where nobody has measured it",
-	"statebackend/blob/file.go removeStale":   "both times are of the storage's own clock",
-	"taskmanager/worker/task/run.go waitTime": "processing time is the wall clock",
+	"internal/demo/demo.go start":               "event times of made-up orders",
+	"jobmanager/driver/deploy.go nowMs":         "times that are shown",
+	"jobmanager/rpc/submit.go SubmitJob":        "times that are shown",
+	"jobmanager/explain/explain.go failure":     "an age that is shown, where nobody has measured it",
+	"jobmanager/rpc/jobs.go completed":          "an age that is shown, where nobody has measured it",
+	"statebackend/blob/file.go removeStale":     "both times are of the storage's own clock",
+	"taskmanager/worker/task/run.go waitTime":   "processing time is the wall clock",
+	"jobmanager/driver/errand.go beginErrand":   "a number that no attempt reaches; each is larger than the one before whatever the clock does",
+	"jobmanager/driver/transactions.go inquire": "a number that a former leader did not use; nothing is measured",
+	"sinks/kafka/inspect.go agesOf":             "the broker tells the start of a transaction by its clock only; shown to people, decides nothing",
 }
 
 // wallTime reports whether an expression is a time without a monotonic reading for sure: made from a number, or a file's.
