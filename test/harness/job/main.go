@@ -26,6 +26,8 @@ func main() { stream.Main(job) }
 type options struct {
 	shape, brokers, in, out, out2, client, prefix, policy, deadLetters, start string
 
+	postgres, dir string
+
 	mechanism, user, password, ca, cert, key, group string
 
 	txnTimeout, discovery         time.Duration
@@ -41,11 +43,13 @@ type options struct {
 func parse() (options, error) {
 	o := options{checkpoints: stream.DefaultCheckpoints()}
 	f := flag.NewFlagSet("job", flag.ContinueOnError)
-	f.StringVar(&o.shape, "shape", "orders", "orders, crash, pass, keyed, count, hoard, slow, windows, boom, badplan, or one of package sequences")
+	f.StringVar(&o.shape, "shape", "orders", "orders, crash, pass, keyed, count, hoard, slow, windows, tables, boom, badplan, or one of package sequences")
 	f.StringVar(&o.brokers, "brokers", "", "bootstrap servers")
 	f.StringVar(&o.in, "in", "", "input topic")
 	f.StringVar(&o.out, "out", "", "output topic")
 	f.StringVar(&o.out2, "out2", "", "second output topic, of shape crash")
+	f.StringVar(&o.postgres, "postgres", "", "URL of the database, of shape tables")
+	f.StringVar(&o.dir, "dir", "", "directory of files, of shape tables")
 	f.StringVar(&o.client, "client", "franz", "franz or confluent")
 	f.StringVar(&o.prefix, "prefix", "weir", "prefix of transactional ids")
 	f.StringVar(&o.policy, "policy", "fail", "for malformed records: fail, skip, dead-letter")
@@ -132,6 +136,8 @@ func job(env *stream.Env) error {
 		in := o.from(env).WithWatermarks(messageTime, strategy)
 		last := stream.Reduce(stream.Window(stream.KeyBy(in, keyOf), window.Tumbling(time.Second)), func(_, b message) message { return b })
 		stream.To(last.Named("last"), "out", o.to())
+	case "tables":
+		o.tables(env)
 	case "hoard":
 		stream.To(hoard(o.from(env)), "out", o.to())
 	case "boom":
