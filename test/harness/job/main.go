@@ -31,7 +31,7 @@ type options struct {
 	mechanism, user, password, ca, cert, key, group string
 
 	txnTimeout, discovery         time.Duration
-	skipLost                      bool
+	skipLost, durable             bool
 	maxRecordBytes, fetchBytes    int
 	sourceParallelism, maxRestart int
 	delay, idle, window           time.Duration
@@ -64,6 +64,7 @@ func parse() (options, error) {
 	f.StringVar(&o.group, "group", "", "consumer group to commit to")
 	f.DurationVar(&o.txnTimeout, "transaction-timeout", 0, "0 takes the broker's limit")
 	f.DurationVar(&o.discovery, "discovery", 0, "0 takes the default")
+	f.BoolVar(&o.durable, "durable", false, "keep the output of prepared transactions with the checkpoints")
 	f.BoolVar(&o.skipLost, "skip-lost", false, "go on where records were deleted")
 	f.IntVar(&o.maxRecordBytes, "max-record-bytes", 0, "0 takes the topic's")
 	f.IntVar(&o.fetchBytes, "fetch-bytes", 0, "per partition; 0 takes the default")
@@ -223,6 +224,9 @@ func (o options) sink() []kafkasink.Option {
 	}
 	if o.txnTimeout != 0 {
 		opts = append(opts, kafkasink.TransactionTimeout(o.txnTimeout))
+	}
+	if o.durable {
+		opts = append(opts, kafkasink.DurableOutput())
 	}
 	if o.maxRecordBytes > 0 {
 		opts = append(opts, kafkasink.MaxRecordBytes(o.maxRecordBytes))
