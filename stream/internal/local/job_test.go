@@ -34,6 +34,9 @@ type testJob struct {
 	// interval between checkpoints.
 	interval time.Duration
 	restarts int
+	// durable makes the rows keep what they write; rewritten is called before what was written again is committed.
+	durable   bool
+	rewritten func(id string) error
 }
 
 const parallelism = 2
@@ -55,7 +58,7 @@ func (j *testJob) plan(int) (*operator.Program, error) {
 				ID: "numbers", Parallelism: parallelism, Source: true,
 				Operators: []graph.Operator{
 					{UID: "numbers", Name: "numbers", Source: true, Stateful: true},
-					{UID: "rows", Name: "rows", Stateful: true, TransactionSlots: 4},
+					{UID: "rows", Name: "rows", Stateful: true, TransactionSlots: 4, DurableOutput: j.durable},
 				},
 			}},
 			Chained:     []graph.Edge{{ID: "e", From: "numbers", To: "rows", Partitioning: graph.Forward}},
@@ -67,7 +70,12 @@ func (j *testJob) plan(int) (*operator.Program, error) {
 				out, err := operator.Fanout[int](outs)
 				return &numbers{job: j, out: out}, err
 			}),
-			"rows": operator.FactoryFunc(func([]any) (operator.Instance, error) { return &rows{job: j}, nil }),
+			"rows": operator.FactoryFunc(func([]any) (operator.Instance, error) {
+				if j.durable {
+					return &keptRows{rows: rows{job: j}}, nil
+				}
+				return &rows{job: j}, nil
+			}),
 		},
 	}, nil
 }
