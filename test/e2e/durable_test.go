@@ -97,7 +97,7 @@ func TestOutageLongerThanTheTransactionTimeout(t *testing.T) {
 
 	for _, j := range jobs {
 		if !j.durable {
-			failed := c.WaitState(j.id, "JOB_STATE_FAILED", time.Minute)
+			failed := c.WaitState(j.id, "FAILED", time.Minute)
 			require.Contains(t, failed.Failures[len(failed.Failures)-1].Message, "aborted after it was prepared")
 			harness.RequireNumbers(t, c.Committed(j.out), 0, 99)
 			continue
@@ -113,7 +113,7 @@ func TestOutageLongerThanTheTransactionTimeout(t *testing.T) {
 		c.Produce(harness.Numbered(j.in, 2, 200, 219)...)
 		harness.RequireNumbers(t, c.AwaitCommitted(j.out, 220, time.Minute), 0, 219)
 		c.MustWeir("cancel", j.id)
-		c.WaitState(j.id, "JOB_STATE_CANCELED", time.Minute)
+		c.WaitState(j.id, "CANCELED", time.Minute)
 		require.NoError(t, broker.WaitNoOpenTransactions(t.Context(), j.out))
 	}
 }
