@@ -2,11 +2,14 @@ package kafkasink
 
 import (
 	"bytes"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-stream/weir/sinks/internal/journal"
 )
 
 func TestKeptRecordsComeBackAsTheyWere(t *testing.T) {
@@ -45,4 +48,21 @@ func FuzzKeptRecord(f *testing.F) {
 		require.True(t, bytes.Equal(k.record.Key, again.record.Key) && bytes.Equal(k.record.Value, again.record.Value))
 		require.Equal(t, k.partition, again.partition)
 	})
+}
+
+// BenchmarkKept is what durable output adds to each record of 100 bytes.
+func BenchmarkKept(b *testing.B) {
+	w := journal.NewWriter(0)
+	path := filepath.Join(b.TempDir(), "records")
+	r := Record{Key: []byte("key-0001"), Value: make([]byte, 100)}
+	var kept []byte
+	at := time.UnixMilli(1_700_000_000_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		kept = appendKept(kept[:0], "totals", AnyPartition, &r, at)
+		if err := w.Append(func() string { return path }, kept); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(kept)+1), "bytes/record")
 }
