@@ -90,6 +90,7 @@ func TestExploredProtocolKeepsItsPromises(t *testing.T) {
 // TestExplorationFindsWhatBreaksThePromises puts one fault after the other into the protocol. The shortest way to a broken promise is
 // found first, so that its length tells whether the exploration still looks at the same things.
 func TestExplorationFindsWhatBreaksThePromises(t *testing.T) {
+	skipUnderRace(t)
 	one, both := [parallelism]uint8{1, 0}, [parallelism]uint8{1, 1}
 	for _, c := range []struct {
 		name     string
@@ -126,11 +127,16 @@ func TestExplorationFindsWhatBreaksThePromises(t *testing.T) {
 // after its successor has fenced those that existed, and begins a transaction with it. Until the job's next attempt fences it, only the
 // broker's timeout ends that transaction.
 func TestExplorationShowsWhatIsLeftToTheBrokersTimeout(t *testing.T) {
-	if underRace {
-		t.Skip("takes long under the race detector, and runs without it in make test-explore")
-	}
+	skipUnderRace(t)
 	explore(t, scenario{records: [parallelism]uint8{2, 0}, budget: budget{lost: 1}, slow: true}, func(x *explorer, f *finding, _ bool) {
 		require.NotNil(t, f, "the limit is none any more: take it out of docs/design/exactly-once.md")
 		require.Equal(t, violation("1 transactions stay open for ever"), f.v, f.tell(x))
 	})
+}
+
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	if underRace {
+		t.Skip("takes long under the race detector, and runs without it in make test-explore")
+	}
 }
