@@ -52,7 +52,7 @@ func (d *twoPhase[T, Txn]) RecoverOrRewrite(ctx context.Context, groups []operat
 		again = append(again, lost...)
 	}
 	end()
-	faultpoint.Hit(faultpoint.Recovered)
+	recovered()
 	if len(again) == 0 {
 		return nil, nil
 	}
@@ -102,12 +102,7 @@ func (d *twoPhase[T, Txn]) recover(ctx context.Context, g operator.Restored) (ag
 // not accepted.
 func (d *twoPhase[T, Txn]) recoverOne(ctx context.Context, tx operator.RestoredTransaction) (*LostError, error) {
 	c := []Committable{committableOf(tx.Committable)}
-	err := retry(ctx, d.limit, func(ctx context.Context) error {
-		if err := faultpoint.Err(faultpoint.RecoverDue); err != nil {
-			return err
-		}
-		return d.sink.RecoverCommit(ctx, c)
-	})
+	err := d.recoverCommit(ctx, c)
 	if err == nil {
 		return nil, nil
 	}

@@ -300,12 +300,7 @@ func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.C
 	}
 	defer d.waits.Begin(fmt.Sprintf("%s to commit %d restored transactions", d.target, len(cs)))()
 	for len(restored) > 0 {
-		err := retry(ctx, d.limit, func(ctx context.Context) error {
-			if err := faultpoint.Err(faultpoint.RecoverDue); err != nil {
-				return err
-			}
-			return d.sink.RecoverCommit(ctx, restored)
-		})
+		err := d.recoverCommit(ctx, restored)
 		if err == nil {
 			break
 		}
@@ -319,9 +314,21 @@ func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.C
 		}
 		restored = left
 	}
-	faultpoint.Hit(faultpoint.Recovered)
+	recovered()
 	return nil
 }
+
+func (d *twoPhase[T, Txn]) recoverCommit(ctx context.Context, restored []Committable) error {
+	return retry(ctx, d.limit, func(ctx context.Context) error {
+		if err := faultpoint.Err(faultpoint.RecoverDue); err != nil {
+			return err
+		}
+		return d.sink.RecoverCommit(ctx, restored)
+	})
+}
+
+// recovered is where all that can be committed of a restore point is.
+func recovered() { faultpoint.Hit(faultpoint.Recovered) }
 
 func (d *twoPhase[T, Txn]) RecoverAbort(ctx context.Context, scope operator.Scope) error {
 	defer d.waits.Begin(d.target + " to end what former attempts left open")()
