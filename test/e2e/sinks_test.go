@@ -88,6 +88,7 @@ func exactly(times map[int]int, last int) error {
 
 // One job writes to a table and to files while its processes and the database are killed; the table and the directory are the judges.
 func TestTablesAndFilesGetEveryRecordOnce(t *testing.T) {
+	t.Parallel()
 	server := pgtest.StartFor(t, pgtest.Config{})
 	url := server.Database(t)
 	conn, err := pgx.Connect(t.Context(), url)
