@@ -14,11 +14,11 @@ import (
 type LossPolicy uint8
 
 const (
-	// RefuseLoss: every restored transaction must be committed.
+	// RefuseLoss demands that every restored transaction be committed.
 	RefuseLoss LossPolicy = iota
-	// AcceptLost: those that are proven aborted are dropped.
+	// AcceptLost drops those that are proven aborted.
 	AcceptLost
-	// AcceptUnknown: so are those whose outcome cannot be found out.
+	// AcceptUnknown also drops those whose outcome cannot be found out.
 	AcceptUnknown
 )
 

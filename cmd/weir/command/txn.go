@@ -19,8 +19,8 @@ func (a *app) txn() *cobra.Command {
 		Long: `Show what the systems that jobs write to say about the jobs' transactions, and end one by hand where Weir cannot.
 A job ends its transactions by itself: by the commit after a completed checkpoint, by a restart, and when it ends.`,
 		Example: "  weir txn list totals",
-		Args: onlyCommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:    onlyCommands,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.txnList(), a.txnEnd(true), a.txnEnd(false))
 	return cmd

@@ -108,7 +108,7 @@ func TestNoTwoPlacesShareAnID(t *testing.T) {
 				same.attempt, same.subtask, same.slot = q.attempt, q.subtask, q.slot
 				require.Equal(t, same == q, own, "%s of %+v", seen, p)
 				if own {
-					require.Equal(t, q, place{p.prefix, p.cluster, p.job, p.uid, attempt, subtask, slot})
+					require.Equal(t, place{p.prefix, p.cluster, p.job, p.uid, attempt, subtask, slot}, q)
 				}
 			}
 		}
