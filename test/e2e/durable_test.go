@@ -95,6 +95,7 @@ func TestOutageLongerThanTheTransactionTimeout(t *testing.T) {
 	_ = jm.Wait() // it was killed
 	require.NoError(t, jm.Start())
 
+	var missed []string
 	for _, j := range jobs {
 		if !j.durable {
 			failed := c.WaitState(j.id, "FAILED", time.Minute)
@@ -105,10 +106,13 @@ func TestOutageLongerThanTheTransactionTimeout(t *testing.T) {
 		records := c.AwaitCommitted(j.out, 200, 90*time.Second)
 		harness.RequireNumbers(t, records, 0, 199)
 		requireOrder(t, records)
-		if j.kill != "" {
-			require.True(t, c.Fired(tm, j.kill), "%s: nobody died at %s", j.name, j.kill)
+		if j.kill != "" && !c.Fired(tm, j.kill) {
+			missed = append(missed, j.name)
 		}
 	}
+	// The leader died with the entry of one of them, which the next attempt therefore commits without writing anything again.
+	require.LessOrEqual(t, len(missed), 1, "nobody died in %v", missed)
+	require.NotContains(t, missed, "rewritten", "it dies before there is an entry")
 	for _, j := range jobs[1:] {
 		c.Produce(harness.Numbered(j.in, 2, 200, 219)...)
 		harness.RequireNumbers(t, c.AwaitCommitted(j.out, 220, time.Minute), 0, 219)
