@@ -112,7 +112,7 @@ func (j *job) deploy(placements []*raftv1.Placement, settle bool) {
 	}
 	j.undead[number] = workers
 	j.status.begin(j.rec, j.att)
-	j.enter(phasePreparing, j.m.cfg.PrepareTimeout)
+	j.enter(phasePreparing, j.prepareTimeout())
 	for _, w := range j.att.workers {
 		if j.phase != phasePreparing {
 			return
@@ -248,7 +248,7 @@ func (j *job) start() {
 			j.att.fencing = append(j.att.fencing, f.GetAttempt())
 		}
 	}
-	j.enter(phaseStarting, j.m.cfg.PrepareTimeout)
+	j.enter(phaseStarting, j.prepareTimeout())
 	for _, w := range j.living(nil) {
 		j.command(w.tm, j.startCommand())
 		faultpoint.Hit(faultpoint.StartSent)

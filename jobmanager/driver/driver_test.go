@@ -161,6 +161,10 @@ const grace = 200 * time.Millisecond
 
 // newFixture begins to drive a job of one task on one TaskManager, of which former leaders have left entries in the log.
 func newFixture(t *testing.T, former ...*raftv1.Command) *fixture {
+	return newFixtureWith(t, time.Minute, former...)
+}
+
+func newFixtureWith(t *testing.T, settleBudget time.Duration, former ...*raftv1.Command) *fixture {
 	f := &fixture{t: t, log: &fakeLog{}, sessions: &fakeSessions{tm: theTM}, dir: t.TempDir()}
 	bucket, err := blob.OpenURL(t.Context(), "file://"+f.dir)
 	require.NoError(t, err)
@@ -180,7 +184,7 @@ func newFixture(t *testing.T, former ...*raftv1.Command) *fixture {
 	}
 	f.manager = driver.New(context.Background(), driver.Config{
 		ClusterID: "c1", Log: f.log, Bucket: bucket, OpenBucket: blob.OpenURL,
-		RegisterGrace: grace, CancelDeadline: time.Second, PrepareWarning: time.Minute, PrepareTimeout: time.Minute, SettleBudget: time.Minute,
+		RegisterGrace: grace, CancelDeadline: time.Second, PrepareWarning: time.Minute, PrepareTimeout: time.Minute, SettleBudget: settleBudget,
 		ArtifactEvery: 5 * time.Millisecond, ArtifactAge: artifactAge,
 		Metrics: driver.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	})
@@ -401,6 +405,24 @@ func TestAJobThatNeverRanNeedsNoSettling(t *testing.T) {
 		return ok && rec.GetState() == jobv1.JobState_JOB_STATE_FAILED
 	})
 	require.False(t, f.sessions.has("prepare 3"), "a settling attempt")
+}
+
+// A worker that waits for its broker must not keep a job from its end.
+func TestSettlingThatStandsStillEndsWithItsBudget(t *testing.T) {
+	f := newFixtureWith(t, time.Second)
+	f.run()
+	go func() { _ = f.manager.Cancel(context.Background(), jobID, "c") }()
+	f.waitFor("kill 1")
+	f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: 1, Expected: true})
+	f.waitFor("prepare 2")
+	f.waitFor("kill 2")
+	f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: 2, Expected: true})
+	f.eventually("the job to have its result", func() bool {
+		rec, ok := f.log.View().Job(jobID)
+		return ok && rec.GetState() == jobv1.JobState_JOB_STATE_CANCELED
+	})
+	rec, _ := f.log.View().Job(jobID)
+	require.Contains(t, rec.GetUnsettled(), "settling gave up after 1s")
 }
 
 func TestACommandWhoseAnswerGotLostIsRecognized(t *testing.T) {

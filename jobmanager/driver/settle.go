@@ -38,6 +38,14 @@ func (j *job) settle() {
 	j.deploy(placements, true)
 }
 
+// prepareTimeout bounds a phase of a deployment. A settling attempt has no more time than is left to settle.
+func (j *job) prepareTimeout() time.Duration {
+	if !j.rec.GetSettlingAttempt() || j.settleUntil.IsZero() {
+		return j.m.cfg.PrepareTimeout
+	}
+	return max(time.Millisecond, min(j.m.cfg.PrepareTimeout, time.Until(j.settleUntil)))
+}
+
 // mayBeOpen reports whether the job may have transactions that are prepared or begun: only an attempt that was started begins any, and
 // only a completed checkpoint has committables to commit.
 func (j *job) mayBeOpen() bool {

@@ -24,7 +24,7 @@ given up; no transaction stays open. To end a job so that it can go on later use
 	flags := a.clientFlags(cmd)
 	cmd.ValidArgsFunction = flags.completeJobs
 	id := requestID(cmd)
-	wait := waitFlag(cmd)
+	wait := waitFlag(cmd, 50*time.Second)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := flags.connect()
 		if err != nil {
@@ -50,8 +50,8 @@ given up; no transaction stays open. To end a job so that it can go on later use
 	return cmd
 }
 
-func waitFlag(cmd *cobra.Command) *time.Duration {
-	return positive(cmd, "wait", 3*time.Minute, "how long to wait for the end of the job")
+func waitFlag(cmd *cobra.Command, unset time.Duration) *time.Duration {
+	return positive(cmd, "wait", unset, "how long to wait for the end of the job")
 }
 
 // awaitEnd waits for the end of a job whose cancel or stop, as what says, was accepted.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,7 @@ from there. When the checkpoint fails the job goes on running and the command fa
 	flags := a.clientFlags(cmd)
 	cmd.ValidArgsFunction = flags.completeJobs
 	id := requestID(cmd)
-	wait := waitFlag(cmd)
+	wait := waitFlag(cmd, 3*time.Minute)
 	dir := cmd.Flags().String("savepoint", "", "directory URL for a savepoint; empty keeps the last checkpoint only")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := flags.connect()
