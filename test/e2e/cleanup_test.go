@@ -1,0 +1,153 @@
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-stream/weir/internal/localcluster"
+	"github.com/weir-stream/weir/test/harness"
+)
+
+// retainedByDefault is how many completed checkpoints a job keeps.
+const retainedByDefault = 3
+
+// One old checkpoint cannot be deleted, others are given up half-way, leaders change: clean-up goes on around it and takes neither what
+// a restore needs nor a savepoint. WEIR_ROUNDS is how many workers die.
+func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
+	t.Parallel()
+	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 1, Slots: 2})
+	in, out := c.Topic(2, nil), c.Topic(2, nil)
+	args := []string{"--shape", "count", "--in", in, "--out", out, "--interval", "300ms", "--checkpoint-timeout", "10s", "--max-restarts", "1000", "--restart-delay", "1ms"}
+	id := c.Submit([]string{"-p", "2"}, args...)
+	c.WaitState(id, "RUNNING", 30*time.Second)
+	f := startFeedOf(t, c, in, 1, 30*time.Millisecond)
+	folders := func() []string {
+		found, err := filepath.Glob(filepath.Join(c.Dir, "storage", "*", "jobs", id, "checkpoints", "*"))
+		require.NoError(t, err)
+		return found
+	}
+	goOn := func(more int) {
+		t.Helper()
+		before := completed(t, c, id)
+		harness.Eventually(t, 40*time.Second, "checkpoints", func() error {
+			if n := completed(t, c, id); n < before+more {
+				return fmt.Errorf("%d are complete, %d before", n, before)
+			}
+			return nil
+		})
+	}
+	goOn(2)
+	savepoint := strings.TrimSpace(c.MustWeir("savepoint", id))
+	var stuck string
+	harness.Eventually(t, 20*time.Second, "a checkpoint to hold", func() error {
+		all := folders()
+		if len(all) == 0 {
+			return fmt.Errorf("there is none")
+		}
+		stuck = newest(t, all)
+		_, err := os.Stat(filepath.Join(stuck, "metadata"))
+		return err
+	})
+	release := immutable(t, filepath.Join(stuck, "metadata"))
+	goOn(retainedByDefault + 2)
+	for range rounds(t, "2") {
+		killWorker(t, c)
+		c.WaitState(id, "RUNNING", 30*time.Second)
+		goOn(1)
+	}
+	for range 2 {
+		killLeader(t, c)
+		c.WaitWhole(30 * time.Second)
+		goOn(1)
+	}
+	harness.Eventually(t, 30*time.Second, "the failed deletion to be counted", func() error {
+		if n := cleanUpErrors(t, c); n == 0 {
+			return fmt.Errorf("none is")
+		}
+		return nil
+	})
+	goOn(2 * retainedByDefault)
+	require.FileExists(t, filepath.Join(stuck, "metadata"))
+	harness.Eventually(t, time.Minute, "few checkpoints", func() error {
+		// Beyond what is retained are the stuck one and one in progress; what was given up half-way is searched for after a while.
+		if all := folders(); len(all) > retainedByDefault+2 {
+			return fmt.Errorf("there are %d: %v", len(all), all)
+		}
+		return nil
+	})
+	require.Equal(t, "JOB_STATE_RUNNING", c.Job(id).State)
+	release()
+	harness.Eventually(t, 60*time.Second, "the stuck checkpoint to go", func() error {
+		if _, err := os.Stat(filepath.Join(stuck, "metadata")); err == nil {
+			return fmt.Errorf("it is there")
+		}
+		return nil
+	})
+	last := f.end()
+	require.Len(t, c.AwaitCommitted(out, last, 40*time.Second), last)
+	require.LessOrEqual(t, len(folders()), retainedByDefault+1)
+	c.MustWeir("cancel", id)
+	again := c.Topic(2, nil)
+	args[5] = again
+	next := c.Submit([]string{"-p", "1", "--from", savepoint}, args...)
+	c.WaitState(next, "RUNNING", 30*time.Second)
+	c.MustWeir("cancel", next)
+	requireNoneOpen(t, c, next, again)
+}
+
+// newest returns the folder of the checkpoint with the highest id.
+func newest(t *testing.T, folders []string) (last string) {
+	t.Helper()
+	highest := -1
+	for _, f := range folders {
+		n, err := strconv.Atoi(filepath.Base(f))
+		require.NoError(t, err)
+		if n > highest {
+			highest, last = n, f
+		}
+	}
+	return last
+}
+
+// immutable makes a file one that not even root can delete, until release or the test's end.
+func immutable(t *testing.T, file string) (release func()) {
+	t.Helper()
+	if out, err := exec.Command("chattr", "+i", file).CombinedOutput(); err != nil {
+		t.Skipf("files cannot be made immutable here: %v: %s", err, out)
+	}
+	done := false
+	release = func() {
+		if !done {
+			done = true
+			out, err := exec.Command("chattr", "-i", file).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		}
+	}
+	t.Cleanup(release)
+	return release
+}
+
+var cleanUpErrorsLine = regexp.MustCompile(`(?m)^weir_jobmanager_cleanup_errors_total (\S+)$`)
+
+// cleanUpErrors adds up what the JobManagers have counted since they began.
+func cleanUpErrors(t *testing.T, c *harness.Cluster) (sum float64) {
+	t.Helper()
+	for _, p := range c.JobManagers() {
+		body, _ := get(t, "http://"+p.Admin+"/metrics")
+		m := cleanUpErrorsLine.FindStringSubmatch(body)
+		require.NotNil(t, m, "%s", p.ID)
+		n, err := strconv.ParseFloat(m[1], 64)
+		require.NoError(t, err)
+		sum += n
+	}
+	return sum
+}
