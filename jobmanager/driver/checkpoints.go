@@ -298,7 +298,8 @@ func (j *job) endCoordinator(reason string) {
 	}
 	j.coordinate(checkpoint.AttemptEnded{Reason: reason})
 	if j.att != nil {
-		j.finished = j.att.coordinator.Statistics(time.Now())
+		now := time.Now()
+		j.finished, j.finishedAt = j.att.coordinator.Statistics(now), now
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
@@ -60,8 +62,9 @@ type job struct {
 	settleUntil time.Time
 	settleTries int
 	unsettled   string              // why the last settling attempt did not succeed
-	finished    []*jobv1.Checkpoint // those of the last attempt that had any
-	closed      bool                // every worker of the last attempt has closed cleanly
+	finished    []*jobv1.Checkpoint // those of the last attempt that had any, with their ages at finishedAt
+	finishedAt  time.Time
+	closed      bool // every worker of the last attempt has closed cleanly
 
 	stops      []chan<- error // callers waiting for the outcome of the stop
 	savepoints map[string]*savepointCall
@@ -340,11 +343,26 @@ func (j *job) progress(held []*jobv1.HeldOutput) Progress {
 	facts := j.facts()
 	facts.Held = held
 	j.status.addTo(&facts)
-	p := Progress{Explanation: explain.Explain(facts), Checkpoints: j.finished}
+	p := Progress{Explanation: explain.Explain(facts)}
 	if j.att != nil && j.att.coordinator != nil {
 		p.Checkpoints = j.att.coordinator.Statistics(time.Now())
+	} else {
+		p.Checkpoints = aged(j.finished, time.Since(j.finishedAt))
 	}
 	return p
+}
+
+// aged returns checkpoints as they are after some more time.
+func aged(list []*jobv1.Checkpoint, by time.Duration) []*jobv1.Checkpoint {
+	var out []*jobv1.Checkpoint
+	for _, cp := range list {
+		cp = proto.CloneOf(cp)
+		if cp.AgeMs != nil {
+			*cp.AgeMs += uint64(by.Milliseconds())
+		}
+		out = append(out, cp)
+	}
+	return out
 }
 
 // refuse answers a request that comes when the driver does nothing more.

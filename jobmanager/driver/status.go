@@ -20,7 +20,8 @@ type status struct {
 	sources map[string]bool
 	tasks   map[checkpoint.TaskID]*jobv1.TaskStatistics
 	reports map[string]report // by the task's name
-	samples []sample
+	// samples are those of each source task, oldest first.
+	samples map[checkpoint.TaskID][]sample
 }
 
 // report is the last one of a task.
@@ -30,7 +31,7 @@ type report struct {
 	perSecond  float64 // records taken in since the one before
 }
 
-// sample is the total of records read at a time.
+// sample is the number of records that a source task had read at a time.
 type sample struct {
 	at    time.Time
 	total uint64
@@ -38,14 +39,18 @@ type sample struct {
 
 // Figures are what the tasks of a job report.
 type Figures struct {
-	Tasks            map[checkpoint.TaskID]*jobv1.TaskStatistics
+	Tasks map[checkpoint.TaskID]*jobv1.TaskStatistics
+	// RecordsPerSecond is the sum over the sources; -1 while no attempt runs or too little is known to tell.
 	RecordsPerSecond float64
 	// LagRecords is the sum over the sources; -1 when unknown.
 	LagRecords int64
 }
 
 func newStatus() *status {
-	return &status{tasks: make(map[checkpoint.TaskID]*jobv1.TaskStatistics), reports: make(map[string]report)}
+	return &status{
+		tasks: make(map[checkpoint.TaskID]*jobv1.TaskStatistics), reports: make(map[string]report),
+		samples: make(map[checkpoint.TaskID][]sample),
+	}
 }
 
 // begin forgets the figures of the former attempt.
@@ -53,7 +58,7 @@ func (s *status) begin(rec *raftv1.JobRecord, att *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tasks = make(map[checkpoint.TaskID]*jobv1.TaskStatistics)
-	s.samples, s.reports = nil, make(map[string]report)
+	s.samples, s.reports = make(map[checkpoint.TaskID][]sample), make(map[string]report)
 	s.sources = make(map[string]bool)
 	for _, v := range rec.GetGraph().GetVertices() {
 		if v.GetSource() {
@@ -75,16 +80,13 @@ func (s *status) statistics(st *workerv1.Statistics) {
 			r.perSecond = float64(t.GetRecordsIn()-last.statistics.GetRecordsIn()) / span.Seconds()
 		}
 		s.reports[id.String()] = r
-	}
-	var total uint64
-	for id, t := range s.tasks {
 		if s.sources[id.Vertex] {
-			total += max(t.GetRecordsIn(), t.GetRecordsOut())
+			kept := append(s.samples[id], sample{now, max(t.GetRecordsIn(), t.GetRecordsOut())})
+			for len(kept) > 2 && now.Sub(kept[1].at) >= rateWindow {
+				kept = kept[1:]
+			}
+			s.samples[id] = kept
 		}
-	}
-	s.samples = append(s.samples, sample{now, total})
-	for len(s.samples) > 2 && now.Sub(s.samples[1].at) >= rateWindow {
-		s.samples = s.samples[1:]
 	}
 }
 
@@ -103,18 +105,21 @@ func (s *status) transactionAge() (part float64) {
 func (s *status) figures() Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := Figures{Tasks: make(map[checkpoint.TaskID]*jobv1.TaskStatistics, len(s.tasks)), LagRecords: -1}
+	f := Figures{Tasks: make(map[checkpoint.TaskID]*jobv1.TaskStatistics, len(s.tasks)), RecordsPerSecond: -1, LagRecords: -1}
 	for id, t := range s.tasks {
 		f.Tasks[id] = t
 		if s.sources[id.Vertex] && t.GetLagRecords() >= 0 {
 			f.LagRecords = max(f.LagRecords, 0) + t.GetLagRecords()
 		}
 	}
-	if n := len(s.samples); n > 1 {
-		first, last := s.samples[0], s.samples[n-1]
-		span := last.at.Sub(first.at)
-		if span > 0 && time.Since(last.at) < rateWindow && last.total >= first.total {
-			f.RecordsPerSecond = float64(last.total-first.total) / span.Seconds()
+	if s.live.Load() == 0 {
+		return f
+	}
+	// Each task has its own samples: workers report one after the other, and what one has read before its first report is no rate.
+	for _, samples := range s.samples {
+		first, last := samples[0], samples[len(samples)-1]
+		if span := last.at.Sub(first.at); span > 0 && time.Since(last.at) < rateWindow && last.total >= first.total {
+			f.RecordsPerSecond = max(f.RecordsPerSecond, 0) + float64(last.total-first.total)/span.Seconds()
 		}
 	}
 	return f

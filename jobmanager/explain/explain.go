@@ -32,6 +32,7 @@ const (
 	KindLost        = "lost-output"
 	KindTransaction = "transaction"
 	KindHeld        = "held-output"
+	KindRestarted   = "restarted"
 	KindNormal      = "normal"
 )
 
@@ -70,6 +71,8 @@ const (
 	spread = 10 * time.Second
 	// recently is how long a failure is worth telling of in a job that runs.
 	recently = time.Minute
+	// steady is how long a job runs after a failure until that alone is no reason to doubt that it runs normally.
+	steady = 10 * time.Second
 )
 
 // Explain makes sentences of facts.
@@ -227,7 +230,7 @@ func (f Facts) backOff(x Finding) Finding {
 	if f.Failure.GetUncounted() {
 		x.Text += " What failed is outside of the job, so that this restart does not count towards its limit: it is tried again for as long as that lasts."
 	} else if b := f.Budget; b.Max > 0 && b.Used > 0 {
-		x.Text += fmt.Sprintf(" It has been restarted %s within the last %s; with more than %d it fails for good.", times(b.Used), span(b.Window), b.Max)
+		x.Text += fmt.Sprintf(" It has failed %s within the last %s; with more than %d it fails for good.", times(b.Used), span(b.Window), b.Max)
 	}
 	if f.Failure != nil {
 		x.short += " (" + oneLine(cause(f.Failure)) + ")"
@@ -290,15 +293,19 @@ func (f Facts) workers(x Finding, kind, doing, done string) Finding {
 	return x
 }
 
+func (f Facts) failedAt() time.Time {
+	if f.FailureAt.IsZero() {
+		return time.UnixMilli(f.Failure.GetAtMs())
+	}
+	return f.FailureAt
+}
+
 // failure tells of the last failure while it is of interest.
 func (f Facts) failure() Finding {
 	if f.Failure == nil {
 		return Finding{}
 	}
-	at := f.FailureAt
-	if at.IsZero() {
-		at = time.UnixMilli(f.Failure.GetAtMs())
-	}
+	at := f.failedAt()
 	ended := f.Phase == Ended
 	if ended && f.State != jobv1.JobState_JOB_STATE_FAILED || f.Phase == Running && f.Now.Sub(at) > recently {
 		return Finding{}
@@ -312,7 +319,10 @@ func (f Facts) failure() Finding {
 // normal explains a job that gets on.
 func (f Facts) normal() Finding {
 	x := Finding{Kind: KindNormal, Since: f.Since}
-	parts := []string{rate(f.RecordsPerSecond) + " records/s"}
+	var parts []string
+	if f.RecordsPerSecond >= 0 {
+		parts = append(parts, rate(f.RecordsPerSecond)+" records/s")
+	}
 	switch {
 	case f.Last != nil:
 		parts = append(parts, fmt.Sprintf("checkpoint %d completed %s ago in %s", f.Last.ID, span(max(0, f.Now.Sub(f.Last.At))), span(f.Last.Duration)))
@@ -324,7 +334,16 @@ func (f Facts) normal() Finding {
 	if f.Lag >= 0 {
 		parts = append(parts, fmt.Sprintf("%s records still to read", rate(float64(f.Lag))))
 	}
-	x.Text = "It runs normally: " + strings.Join(parts, ", ") + "."
+	how := "It runs normally: "
+	if f.Failure != nil && f.Now.Sub(f.failedAt()) <= recently && (f.Now.Sub(f.Since) < steady || f.Budget.Used > 1) {
+		x.Kind = KindRestarted
+		how = fmt.Sprintf("It runs again for %s, after a failure: ", span(max(0, f.Now.Sub(f.Since))))
+		if b := f.Budget; b.Used > 1 {
+			how = fmt.Sprintf("It runs again for %s, after %d failures within the last %s (with more than %d it fails for good): ",
+				span(max(0, f.Now.Sub(f.Since))), b.Used, span(b.Window), b.Max)
+		}
+	}
+	x.Text = how + strings.Join(parts, ", ") + "."
 	if f.Periodic && f.Checkpoint == nil && f.Last != nil && f.RecordsPerSecond == 0 && f.Now.Sub(f.Last.At) > 2*f.Interval+slowWait {
 		x.Text += "\nNothing has changed since its last checkpoint, so that none is due."
 	}

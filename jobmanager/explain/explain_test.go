@@ -122,7 +122,7 @@ func TestExplain(t *testing.T) {
 			}),
 			[]string{explain.KindBackOff, explain.KindFailure},
 			"the next attempt, in 8s (fuse[0] on node1: run: panic: boom)",
-			[]string{"Attempt 3 begins in 8s", "restarted 3 times within the last 10m", "more than 10"},
+			[]string{"Attempt 3 begins in 8s", "failed 3 times within the last 10m", "more than 10"},
 			"",
 		},
 		"settling": {
@@ -265,6 +265,34 @@ func TestExplain(t *testing.T) {
 			}),
 			[]string{explain.KindNormal, explain.KindCheckpoints, explain.KindFailure},
 			"", nil, "",
+		},
+		"fails again and again": {
+			with(running(), func(f *explain.Facts) {
+				f.Since, f.Failure, f.FailureAt, f.Budget.Used, f.RecordsPerSecond = ago(time.Second), failure, ago(3*time.Second), 4, -1
+			}),
+			[]string{explain.KindRestarted, explain.KindFailure},
+			"",
+			[]string{"It runs again for 1s, after 4 failures within the last 10m (with more than 10 it fails for good): checkpoint 7"},
+			"",
+		},
+		"has just recovered": {
+			with(running(), func(f *explain.Facts) {
+				f.Since, f.Failure, f.FailureAt, f.Budget.Used = ago(time.Second), failure, ago(3*time.Second), 1
+			}),
+			[]string{explain.KindRestarted, explain.KindFailure},
+			"",
+			[]string{"It runs again for 1s, after a failure: 1234 records/s"},
+			"",
+		},
+		"pauses since the broker does not answer": {
+			with(running(), func(f *explain.Facts) {
+				f.Phase, f.Until, f.Failure = explain.BackOff, now.Add(8*time.Second), &jobv1.Failure{Attempt: 2, Message: "no broker answers", Uncounted: true}
+				f.Budget.Used = 3
+			}),
+			[]string{explain.KindBackOff, explain.KindFailure},
+			"the next attempt, in 8s (no broker answers)",
+			[]string{"does not count towards its limit: it is tried again for as long as that lasts"},
+			"",
 		},
 		"stop": {
 			with(running(), func(f *explain.Facts) { f.Stop = true }),

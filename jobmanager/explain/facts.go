@@ -83,9 +83,9 @@ type Facts struct {
 	// Held are places whose readers do not see everything that is written, where that was asked for.
 	Held []*jobv1.HeldOutput
 
+	// RecordsPerSecond and Lag, in records, are -1 when unknown.
 	RecordsPerSecond float64
-	// Lag is in records; -1 when unknown.
-	Lag int64
+	Lag              int64
 }
 
 // TaskManager is one with its slots.

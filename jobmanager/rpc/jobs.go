@@ -101,7 +101,7 @@ func describe(ctx context.Context, l *Leader, rec *raftv1.JobRecord) *jobv1.Job 
 		CreatedAtMs: rec.GetCreatedAtMs(), EndedAtMs: rec.GetEndedAtMs(), Graph: rec.GetGraph(), Args: rec.GetArgs(),
 		ArtifactSha256: rec.GetArtifactSha256(), Failures: slices.Clone(rec.GetFailures()), Prepared: rec.GetPrepared(),
 		Unsettled: rec.GetUnsettled(), CompletedCheckpoints: rec.GetCompletedCheckpoints(), LastRecoveryMs: rec.GetLastRecoveryMs(),
-		SavepointPath: savepointPath(rec), LagRecords: -1, Lost: rec.GetLost(),
+		SavepointPath: savepointPath(rec), RecordsPerSecond: -1, LagRecords: -1, Lost: rec.GetLost(),
 	}
 	progress, figures, driven := l.Jobs.Status(ctx, rec.GetId())
 	if cp, ok := fsm.LastCheckpoint(rec); ok {

@@ -150,7 +150,7 @@ func TestExplainsAPauseAfterFailures(t *testing.T) {
 	boom := harness.Numbered(in, 1, 2, 2)
 	boom[0].Value = []byte("boom")
 	c.Produce(boom...)
-	e := explained(t, c, id, "back-off", 40*time.Second, "It is in a pause after a failure", "begins in", "It has been restarted")
+	e := explained(t, c, id, "back-off", 40*time.Second, "It is in a pause after a failure", "begins in", "It has failed")
 	require.Len(t, e.Findings, 2)
 	require.Equal(t, "failure", e.Findings[1].Kind)
 	require.Contains(t, e.Findings[1].Text, "boom")

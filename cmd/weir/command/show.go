@@ -41,12 +41,19 @@ or, when there is none, the newest of those that had it.`,
 	return cmd
 }
 
+func restarts(n uint64) string {
+	if n == 1 {
+		return "1 restart"
+	}
+	return fmt.Sprintf("%d restarts", n)
+}
+
 func (a *app) writeJob(w io.Writer, j *jobv1.Job) error {
 	rows := [][]string{
 		{"Id:", j.GetId()},
 		{"Name:", j.GetName()},
 		{"State:", stateName(j.GetState())},
-		{"Attempt:", fmt.Sprintf("%d (%d restarts)", j.GetAttempt(), j.GetRestarts())},
+		{"Attempt:", fmt.Sprintf("%d (%s)", j.GetAttempt(), restarts(j.GetRestarts()))},
 		{"Created:", clock(j.GetCreatedAtMs())},
 	}
 	optional := func(name, value string) {

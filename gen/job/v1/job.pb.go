@@ -2158,7 +2158,7 @@ type Job struct {
 	Failures       []*Failure             `protobuf:"bytes,13,rep,name=failures,proto3" json:"failures,omitempty"`
 	// What the job waits for now, in a sentence.
 	WaitingFor string `protobuf:"bytes,14,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
-	// Records per second over the last few seconds.
+	// Records per second over the last few seconds; -1 while no attempt runs or too little is known to tell.
 	RecordsPerSecond float64 `protobuf:"fixed64,15,opt,name=records_per_second,json=recordsPerSecond,proto3" json:"records_per_second,omitempty"`
 	LagRecords       int64   `protobuf:"varint,16,opt,name=lag_records,json=lagRecords,proto3" json:"lag_records,omitempty"`
 	// True once the first attempt was prepared: broker checks have passed.

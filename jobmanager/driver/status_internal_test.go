@@ -1,0 +1,46 @@
+package driver
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
+	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+)
+
+// A new leader hears of one worker after the other, and each has read millions of records under the former one.
+func TestTheRateIsThatOfRecordsReadSinceTheFirstReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStatus()
+		s.begin(&raftv1.JobRecord{Graph: &jobv1.Graph{Vertices: []*jobv1.Vertex{{Id: "src", Source: true}}}}, &attempt{number: 1})
+		report := func(subtask uint32, read uint64) {
+			s.statistics(&workerv1.Statistics{Tasks: []*jobv1.TaskStatistics{{Vertex: "src", Subtask: subtask, RecordsIn: read}}})
+		}
+		require.EqualValues(t, -1, s.figures().RecordsPerSecond, "nothing is known")
+		report(0, 1e6)
+		require.EqualValues(t, -1, s.figures().RecordsPerSecond, "one figure is no rate")
+		time.Sleep(time.Second)
+		report(0, 1e6+100)
+		report(1, 5e6)
+		require.EqualValues(t, 100, s.figures().RecordsPerSecond)
+		time.Sleep(time.Second)
+		report(0, 1e6+200)
+		report(1, 5e6+50)
+		require.EqualValues(t, 150, s.figures().RecordsPerSecond)
+		s.live.Store(0)
+		require.EqualValues(t, -1, s.figures().RecordsPerSecond, "nothing runs")
+	})
+}
+
+func TestAgesGoOnWhenNothingRuns(t *testing.T) {
+	list := []*jobv1.Checkpoint{{Id: 8}, {Id: 7, AgeMs: proto.Uint64(400)}}
+	later := aged(list, time.Minute)
+	require.Nil(t, later[0].AgeMs)
+	require.EqualValues(t, 60400, later[1].GetAgeMs())
+	require.EqualValues(t, 400, list[1].GetAgeMs(), "what is kept stays as it is")
+}
