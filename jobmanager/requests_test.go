@@ -94,7 +94,7 @@ func TestRefusalsNameTheThingAndTheWayOut(t *testing.T) {
 		"submit under the name of a live job": {
 			submit(func(r *jobv1.SubmitJobRequest) { r.Name = "totals" }),
 			grpcerr.ErrNameTaken,
-			[]string{`"totals"`, id, "choose another name or cancel that one"},
+			[]string{`"totals"`, id, "choose another name, or end that one"},
 		},
 		"submit from a job that has not ended": {
 			submit(func(r *jobv1.SubmitJobRequest) { r.From = "totals@last" }),

@@ -84,7 +84,7 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 		return nil, err
 	}
 	if s.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
-		return nil, fmt.Errorf("gRPC listener: %w", err)
+		return nil, fmt.Errorf("listen: %w", err)
 	}
 	s.advertise = cfg.Advertise
 	if s.advertise == "" {

@@ -131,7 +131,7 @@ func checkName(name string) error {
 }
 
 func nameTaken(rec *raftv1.JobRecord) error {
-	return fmt.Errorf("%w: %q is job %s; choose another name or cancel that one", grpcerr.ErrNameTaken, rec.GetName(), rec.GetId())
+	return fmt.Errorf("%w: %q is job %s; choose another name, or end that one with 'weir stop' or 'weir cancel'", grpcerr.ErrNameTaken, rec.GetName(), rec.GetId())
 }
 
 // plan lets a TaskManager run the binary in plan mode, and checks the graph that comes out.

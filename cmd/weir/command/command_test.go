@@ -258,7 +258,10 @@ func runningJob() *jobv1.Job {
 			{Vertex: "a", Name: "orders[0]", Host: "h3", Statistics: &jobv1.TaskStatistics{RecordsIn: 5, RecordsOut: 12345, LagRecords: 3, WatermarkMs: proto.Int64(1764400000000)}},
 			{Vertex: "b", Subtask: 1, Name: "sum → totals[1]", Host: "h4", Statistics: &jobv1.TaskStatistics{RecordsIn: 12345678, LagRecords: -1, StateBytes: 4096}},
 		},
-		Failures: []*jobv1.Failure{{AtMs: 1764400001000, Attempt: 2, Task: "orders[0]", Host: "h3", Message: "connection refused", OutputTail: "dialing\nfailed\n"}},
+		Failures: []*jobv1.Failure{
+			{AtMs: 1764400000500, Attempt: 1, Task: "orders[1]", Host: "h4", Message: "panic: boom", OutputTail: "main.f()\n"},
+			{AtMs: 1764400001000, Attempt: 2, Task: "orders[0]", Host: "h3", Message: "connection refused", OutputTail: "dialing\nfailed\n"},
+		},
 	}
 }
 

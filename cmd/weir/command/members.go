@@ -75,8 +75,8 @@ func (a *app) addMember() *cobra.Command {
 		Use:   "add ID RAFT-ADDRESS",
 		Short: "Add a JobManager to the cluster",
 		Long: `Add a JobManager to the cluster, or change the Raft address of one. Start it first, with an empty data directory and a
-list of members that has itself and those that are there. It follows at first without a vote, and the leader gives it
-one when it has caught up.`,
+list of members that has itself and those that are to stay, an odd number. It follows at first without a vote, and the
+leader gives it one when it has caught up.`,
 		Example: "  weir members add jm4 10.0.0.4:6124",
 		Args:    exactly("ID", "RAFT-ADDRESS"),
 	}

@@ -159,7 +159,11 @@ func failureText(f *jobv1.Failure) string {
 		text = "on " + f.GetHost() + ": " + text
 	}
 	if tail := strings.TrimRight(f.GetOutputTail(), "\n"); tail != "" {
-		text += "\nlast output of the worker:\n  " + strings.ReplaceAll(tail, "\n", "\n  ")
+		heading := "last output of the worker:"
+		if f.GetTask() != "" {
+			heading = "the stack of the task:"
+		}
+		text += "\n" + heading + "\n  " + strings.ReplaceAll(tail, "\n", "\n  ")
 	}
 	return text
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 )
@@ -109,7 +110,11 @@ func (a *app) writeJob(w io.Writer, j *jobv1.Job) error {
 	writeLosses(w, j)
 	if failures := j.GetFailures(); len(failures) > 0 {
 		fmt.Fprintln(w, "\nFailures, the last one at the end:")
-		for _, f := range failures {
+		for i, f := range failures {
+			if i < len(failures)-1 {
+				f = proto.CloneOf(f)
+				f.OutputTail = "" // of the last one it is enough; 'weir logs --attempt' has the others
+			}
 			fmt.Fprintf(w, "%s  attempt %d  %s\n", clock(f.GetAtMs()), f.GetAttempt(), strings.ReplaceAll(failureText(f), "\n", "\n  "))
 		}
 	}
