@@ -18,7 +18,6 @@ var wallClockAllowed = map[string]string{
 	"internal/demo/demo.go start":               "event times of made-up orders",
 	"jobmanager/driver/deploy.go nowMs":         "times that are shown",
 	"jobmanager/rpc/submit.go SubmitJob":        "times that are shown",
-	"jobmanager/explain/explain.go failure":     "an age that is shown, where nobody has measured it",
 	"jobmanager/rpc/jobs.go completed":          "an age that is shown, where nobody has measured it",
 	"statebackend/blob/file.go removeStale":     "both times are of the storage's own clock",
 	"taskmanager/worker/task/run.go waitTime":   "processing time is the wall clock",
