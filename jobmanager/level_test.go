@@ -16,7 +16,7 @@ func TestCommandThatAMemberDoesNotKnowIsNotProposed(t *testing.T) {
 		return len(c.listed(func(m *clusterv1.Member) bool { return m.GetLevel() == fsm.Level })) == 3
 	})
 	leader := c.leader().server
-	require.NoError(t, leader.Understood(fsm.Level))
+	eventually(t, "the log has them", func() bool { return leader.Understood(fsm.Level) == nil })
 	err := leader.Understood(fsm.Level + 1)
 	require.ErrorIs(t, err, raftnode.ErrNotLeader, "certainly not in the log")
 	require.ErrorContains(t, err, "upgrade all JobManagers")

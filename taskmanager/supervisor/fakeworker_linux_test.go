@@ -132,10 +132,19 @@ func fakeWorker(behaviour string) int {
 		hello.ProtocolMax = version.ProtocolHeartbeat - 1
 	}
 	var sending sync.Mutex
+	said := false // all that it has to say
 	send := func(e *workerv1.Event) {
 		sending.Lock()
 		defer sending.Unlock()
-		_ = stream.Send(&workerv1.ControlRequest{Event: e})
+		if !said {
+			_ = stream.Send(&workerv1.ControlRequest{Event: e})
+		}
+	}
+	closeSend := func() {
+		sending.Lock()
+		defer sending.Unlock()
+		said = true
+		_ = stream.CloseSend()
 	}
 	send(&workerv1.Event{Event: &workerv1.Event_Hello{Hello: hello}})
 	if behaviour != "old" && behaviour != "mute" {
@@ -173,7 +182,7 @@ func fakeWorker(behaviour string) int {
 			switch behaviour {
 			case "fails":
 				send(&workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{Vertex: "v", Message: "bad record"}}})
-				_ = stream.CloseSend()
+				closeSend()
 				continue
 			case "exits":
 				fmt.Println("last words")
@@ -192,7 +201,7 @@ func fakeWorker(behaviour string) int {
 			send(&workerv1.Event{Event: &workerv1.Event_CommitAcked{CommitAcked: &workerv1.CommitAcked{Checkpoint: c.CompleteCheckpoint.GetCheckpoint()}}})
 		case *workerv1.Command_Finish:
 			send(&workerv1.Event{Event: &workerv1.Event_Closed{Closed: &workerv1.Closed{}}})
-			_ = stream.CloseSend()
+			closeSend()
 		case *workerv1.Command_Cancel:
 			if behaviour == "ignores-cancel" {
 				signal.Ignore(syscall.SIGTERM, syscall.SIGINT)

@@ -63,6 +63,16 @@ func (k *keptRows) RecoverOrRewrite(_ context.Context, groups []operator.Restore
 	return r, os.WriteFile(k.path("prepared", k.again), []byte(strings.Join(content, "\n")), 0o600)
 }
 
+// Commit fails the task where rows are lost: the restart writes them again.
+func (k *keptRows) Commit(n uint64, done func(error)) {
+	k.rows.Commit(n, func(err error) {
+		if err != nil {
+			err = errors.New(err.Error())
+		}
+		done(err)
+	})
+}
+
 func (k *keptRows) CommitRewritten(context.Context) error {
 	if k.again == "" {
 		return nil

@@ -228,8 +228,9 @@ func (s *rows) Commit(n uint64, done func(error)) {
 		err = s.job.commit()
 	}
 	for len(s.pending) > 0 && s.pending[0].GetCheckpoint() <= n && err == nil {
-		err = s.end(s.pending[0])
-		s.pending = s.pending[1:]
+		if err = s.end(s.pending[0]); err == nil {
+			s.pending = s.pending[1:] // one that is not committed stays in the snapshots
+		}
 	}
 	done(err)
 }
