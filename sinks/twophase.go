@@ -319,12 +319,14 @@ func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.C
 }
 
 func (d *twoPhase[T, Txn]) recoverCommit(ctx context.Context, restored []Committable) error {
-	return retry(ctx, d.limit, func(ctx context.Context) error {
-		if err := faultpoint.Err(faultpoint.RecoverDue); err != nil {
-			return err
-		}
-		return d.sink.RecoverCommit(ctx, restored)
-	})
+	return retry(ctx, d.limit, func(ctx context.Context) error { return d.recoverOnce(ctx, restored) })
+}
+
+func (d *twoPhase[T, Txn]) recoverOnce(ctx context.Context, restored []Committable) error {
+	if err := faultpoint.Err(faultpoint.RecoverDue); err != nil {
+		return err
+	}
+	return d.sink.RecoverCommit(ctx, restored)
 }
 
 // recovered is where all that can be committed of a restore point is.

@@ -16,6 +16,8 @@ var (
 	ErrStaleAttempt = errors.New("stale attempt")
 	// ErrNotStarted: the attempt has not been started.
 	ErrNotStarted = errors.New("attempt is not started")
+	// ErrBeingSettled: another job is about to settle the transactions of the checkpoint.
+	ErrBeingSettled = errors.New("transactions of the checkpoint are being settled")
 	// ErrStarted: the attempt has been started, so that what it restored is committed.
 	ErrStarted = errors.New("attempt is started")
 	// ErrCheckpointNotNewer: a checkpoint with this or a higher id is completed.

@@ -28,6 +28,10 @@ func (s *State) createJob(c *raftv1.CreateJob) Result {
 	if r, ok := s.v.Live(j.GetName()); ok {
 		return Result{Job: r, Err: fmt.Errorf("job %s: %w, whose id is %s", j.GetName(), ErrNameTaken, r.GetId())}
 	}
+	from, err := s.begin(j.GetFrom())
+	if err != nil {
+		return Result{Err: err}
+	}
 	r := &raftv1.JobRecord{
 		Id:                j.GetId(),
 		RequestId:         j.GetRequestId(),
@@ -37,7 +41,7 @@ func (s *State) createJob(c *raftv1.CreateJob) Result {
 		Args:              j.GetArgs(),
 		Parallelism:       j.GetParallelism(),
 		AllowDroppedState: j.GetAllowDroppedState(),
-		From:              j.GetFrom(),
+		From:              from,
 		Lost:              j.GetLost(),
 		State:             jobv1.JobState_JOB_STATE_CREATED,
 		CreatedAtMs:       j.GetCreatedAtMs(),

@@ -22,6 +22,9 @@ const durableLevel = 19
 
 // LevelOf returns the level that a program must have to apply a command.
 func LevelOf(cmd *raftv1.Command) uint32 {
+	if unsettled(cmd.GetCreateJob().GetJob().GetFrom()) {
+		return originLevel
+	}
 	if durable(cmd.GetCreateJob().GetJob().GetGraph()) {
 		return durableLevel
 	}
@@ -69,7 +72,7 @@ func (s *State) Apply(index uint64, cmd *raftv1.Command) Result {
 	case *raftv1.Command_NewAttempt:
 		return s.update(c.NewAttempt.GetJobId(), newAttempt(c.NewAttempt))
 	case *raftv1.Command_StartAttempt:
-		return s.update(c.StartAttempt.GetJobId(), startAttempt(c.StartAttempt))
+		return s.tellOrigin(s.update(c.StartAttempt.GetJobId(), startAttempt(c.StartAttempt)))
 	case *raftv1.Command_FailAttempt:
 		return s.update(c.FailAttempt.GetJobId(), failAttempt(c.FailAttempt))
 	case *raftv1.Command_CompleteCheckpoint:
@@ -103,7 +106,7 @@ func (s *State) Apply(index uint64, cmd *raftv1.Command) Result {
 	case *raftv1.Command_ForgetJob:
 		return s.forgetJob(c.ForgetJob)
 	case *raftv1.Command_ReplaceTransactions:
-		return s.update(c.ReplaceTransactions.GetJobId(), replaceTransactions(c.ReplaceTransactions))
+		return s.tellOrigin(s.update(c.ReplaceTransactions.GetJobId(), replaceTransactions(c.ReplaceTransactions)))
 	}
 	number, _, _ := protowire.ConsumeTag(cmd.ProtoReflect().GetUnknown())
 	panic(fmt.Sprintf("fsm: log entry %d holds command %d, and this program knows commands up to %d only: "+

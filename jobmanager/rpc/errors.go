@@ -14,6 +14,7 @@ var domain = []struct{ from, to error }{
 	{fsm.ErrUnknownJob, grpcerr.ErrJobNotFound},
 	{fsm.ErrNameTaken, grpcerr.ErrNameTaken},
 	{fsm.ErrInvalid, grpcerr.ErrInvalid},
+	{fsm.ErrBeingSettled, grpcerr.ErrInvalid},
 	{fsm.ErrJobEnding, grpcerr.ErrJobEnded},
 	{fsm.ErrJobEnded, grpcerr.ErrJobEnded},
 	{fsm.ErrStopping, grpcerr.ErrStopInProgress},
