@@ -84,14 +84,9 @@ func (r *runner) run(ctx context.Context) {
 	r.running = true
 	go func() {
 		defer close(r.done)
-		err := r.task.Run(ctx)
-		if errors.Is(err, task.ErrCanceled) {
-			err = nil
-		}
-		// A failure of the run has been reported by the task itself.
-		if closeErr := r.task.Close(); err == nil {
-			r.err = closeErr
-		}
+		_ = r.task.Run(ctx) // a failure has been reported by the task itself
+		// It counts whatever ended the run: one that is canceled may end with any error.
+		r.err = r.task.Close()
 	}()
 }
 

@@ -123,10 +123,25 @@ func TestTaskManagerStopsAlthoughTheBrokerIsAway(t *testing.T) {
 				return err
 			})
 			require.NoError(t, broker.Pause())
-			time.Sleep(5 * time.Second) // whatever is under way stands still
+			if test.open {
+				explained(t, c, id, "external", 30*time.Second, "Kafka")
+			} else {
+				// A task waits for it in a commit or in the next checkpoint, which then is what is explained first.
+				harness.Eventually(t, 30*time.Second, "an explanation that names the broker", func() error {
+					text := c.MustWeir("explain", id)
+					if flat := strings.Join(strings.Fields(text), " "); !strings.Contains(flat, "waits for Kafka at "+broker.Addr()) {
+						return fmt.Errorf("it says:\n%s", text)
+					}
+					require.NotEmpty(t, c.Job(id).WaitingFor, "weir show says it in short")
+					return nil
+				})
+			}
 			tm := busy(t, c)
 			err := terminate(t, tm)
 			require.NoError(t, err)
+			if test.open {
+				require.Contains(t, tm.LogTail(30), "given_up", "the log says what was given up")
+			}
 			require.NoError(t, broker.Resume())
 			stop()
 			last = <-fed
