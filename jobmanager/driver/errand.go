@@ -6,13 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
-	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/jobmanager/fsm"
@@ -206,7 +204,7 @@ func (m *Manager) SettleAgain(jobID string) {
 // may have to write records again, which takes an attempt of its own: a job that is submitted from the checkpoint does that.
 func (m *Manager) settleEnded(rec *raftv1.JobRecord) {
 	m.mu.Lock()
-	if rec.GetUnsettled() == "" || !rec.GetGraph().GetTransactionsCommand() || m.unsettled[rec.GetId()] != nil || slices.ContainsFunc(rec.GetGraph().GetVertices(), durable) {
+	if rec.GetUnsettled() == "" || !rec.GetGraph().GetTransactionsCommand() || m.unsettled[rec.GetId()] != nil || fsm.DurableOutput(rec.GetGraph()) {
 		m.mu.Unlock()
 		return
 	}
@@ -236,10 +234,6 @@ func (m *Manager) settleEnded(rec *raftv1.JobRecord) {
 			}
 		}
 	})
-}
-
-func durable(v *jobv1.Vertex) bool {
-	return slices.ContainsFunc(v.GetOperators(), (*jobv1.Operator).GetDurableOutput)
 }
 
 // settleEndedOnce tries once; done tells that nothing is left to be tried.

@@ -58,10 +58,11 @@ func replacements(r *raftv1.JobRecord) []*workerv1.Replacement {
 // mayHaveRewritten reports whether the current attempt, which has not been started, may have written lost output again, and so have left
 // a transaction open.
 func mayHaveRewritten(r *raftv1.JobRecord) bool {
-	return r.GetAttempt() > 0 && !r.GetStarted() && durable(r.GetGraph()) && unsettled(r.GetRestore())
+	return r.GetAttempt() > 0 && !r.GetStarted() && DurableOutput(r.GetGraph()) && unsettled(r.GetRestore())
 }
 
-func durable(g *jobv1.Graph) bool {
+// DurableOutput reports whether a job keeps the records of prepared transactions with its checkpoints.
+func DurableOutput(g *jobv1.Graph) bool {
 	return slices.ContainsFunc(g.GetVertices(), func(v *jobv1.Vertex) bool {
 		return slices.ContainsFunc(v.GetOperators(), (*jobv1.Operator).GetDurableOutput)
 	})

@@ -25,7 +25,7 @@ func LevelOf(cmd *raftv1.Command) uint32 {
 	if unsettled(cmd.GetCreateJob().GetJob().GetFrom()) {
 		return originLevel
 	}
-	if durable(cmd.GetCreateJob().GetJob().GetGraph()) {
+	if DurableOutput(cmd.GetCreateJob().GetJob().GetGraph()) {
 		return durableLevel
 	}
 	if len(cmd.GetCreateJob().GetJob().GetLost()) > 0 {
