@@ -15,6 +15,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/weir-stream/weir/internal/child"
 	"github.com/weir-stream/weir/internal/loopback"
 )
 
@@ -50,7 +51,7 @@ type Listener struct {
 type Broker struct {
 	cfg      Config
 	dist     *distribution
-	process  *process
+	process  *child.Process
 	dir      string
 	ownDir   bool
 	listen   string
@@ -84,7 +85,7 @@ func start(ctx context.Context, d *distribution, cfg Config) (_ *Broker, err err
 	} else if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return nil, err
 	}
-	b.process = &process{logPath: filepath.Join(b.dir, "server.log"), stopTimeout: 20 * time.Second}
+	b.process = &child.Process{Name: "the broker", Log: filepath.Join(b.dir, "server.log"), StopTimeout: 20 * time.Second}
 	defer func() {
 		if err != nil {
 			_ = b.Close()
@@ -190,10 +191,10 @@ func (b *Broker) boot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.StartTimeout)
 	defer cancel()
 	args := append(b.dist.command(b.cfg.Heap, b.cfg.jvm), "kafka.Kafka", b.file("server.properties"))
-	if err := b.process.run(b.dist.java, args); err != nil {
+	if err := b.process.Start(exec.Command(b.dist.java, args...), os.O_TRUNC); err != nil {
 		return err
 	}
-	_, done := b.process.current()
+	done := b.process.Done()
 	tick := time.NewTicker(30 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -205,7 +206,7 @@ func (b *Broker) boot(ctx context.Context) error {
 		case <-tick.C:
 		}
 		// The line comes when the broker is unfenced and its listeners take requests; asking before would log refusals only.
-		if log, err := os.ReadFile(b.process.logPath); err == nil && strings.Contains(string(log), "Kafka Server started") {
+		if log, err := os.ReadFile(b.process.Log); err == nil && strings.Contains(string(log), "Kafka Server started") {
 			break
 		}
 	}
@@ -247,11 +248,7 @@ func (b *Broker) PID() int {
 	if b.process == nil {
 		return 0
 	}
-	cmd, _ := b.process.current()
-	if cmd == nil || cmd.Process == nil {
-		return 0
-	}
-	return cmd.Process.Pid
+	return b.process.PID()
 }
 
 // LogTail returns the last lines of the broker's log.
@@ -259,7 +256,7 @@ func (b *Broker) LogTail(lines int) string {
 	if b.process == nil {
 		return ""
 	}
-	out, err := os.ReadFile(b.process.logPath)
+	out, err := os.ReadFile(b.process.Log)
 	if err != nil {
 		return err.Error()
 	}
@@ -281,7 +278,7 @@ func (b *Broker) signal(sig syscall.Signal) error {
 	if b.process == nil {
 		return errForeign
 	}
-	return b.process.end(sig)
+	return b.process.End(sig)
 }
 
 func (b *Broker) poke(sig syscall.Signal) error {
@@ -308,8 +305,8 @@ func (b *Broker) Close() error {
 	if !b.ownDir || len(b.cfg.jvm) > 0 {
 		sig = syscall.SIGTERM
 	}
-	err := b.process.end(sig)
-	if errors.Is(err, errNotRunning) {
+	err := b.process.End(sig)
+	if errors.Is(err, child.ErrNotRunning) {
 		err = nil
 	}
 	if b.ownDir {

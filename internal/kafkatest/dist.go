@@ -113,7 +113,7 @@ func (d *distribution) ensureArchive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.process.stopTimeout = time.Minute // the archive is written at exit
+	b.process.StopTimeout = time.Minute // the archive is written at exit
 	if err := b.Close(); err != nil {
 		return err
 	}

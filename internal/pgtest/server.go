@@ -9,11 +9,9 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -37,7 +35,6 @@ type Config struct {
 var (
 	ErrNoPostgres = errors.New("PostgreSQL not found: install it (Debian: apt-get install postgresql), or set " + EnvServer + "=postgres://user:password@host/database")
 	errForeign    = errors.New("the server named by " + EnvServer + " is not managed by the tests")
-	errNotRunning = errors.New("the server is not running")
 )
 
 const (
@@ -55,9 +52,7 @@ type Server struct {
 	port int
 	cred *syscall.Credential
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the server is gone
+	process child.Process
 
 	databases atomic.Int64
 }
@@ -78,6 +73,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if s.dir, err = os.MkdirTemp("", "weir-postgres-"); err != nil {
 		return nil, err
 	}
+	s.process.Name, s.process.Log, s.process.StopTimeout = "the PostgreSQL server", filepath.Join(s.dir, "server.log"), stopTimeout
 	defer func() {
 		if err != nil {
 			_ = s.Close()
@@ -175,7 +171,7 @@ func (s *Server) Restart(ctx context.Context) error {
 			return conn.Close(ctx)
 		}
 		select {
-		case <-s.current():
+		case <-s.process.Done():
 			// Processes of a killed predecessor may not have ended yet; until then a start fails.
 			if !strings.Contains(s.Log(), "pre-existing shared memory block") {
 				return fmt.Errorf("the server died while starting:\n%s", s.Log())
@@ -192,47 +188,14 @@ func (s *Server) Restart(ctx context.Context) error {
 }
 
 func (s *Server) run(args []string) error {
-	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return err
-	}
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
-	cmd.SysProcAttr = child.Attributes()
-	cmd.SysProcAttr.Credential = s.cred
-	started, done := make(chan error, 1), make(chan struct{})
-	go func() {
-		// The parent-death signal follows the starting thread, which therefore must live as long as the child.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(done)
-		err := cmd.Start()
-		_ = log.Close()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("start PostgreSQL: %w", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cmd, s.done = cmd, done
-	return nil
+	cmd.Dir, cmd.SysProcAttr = s.dir, &syscall.SysProcAttr{Credential: s.cred}
+	return s.process.Start(cmd, os.O_APPEND)
 }
-
-func (s *Server) current() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.done
-}
-
-func (s *Server) log() string { return filepath.Join(s.dir, "server.log") }
 
 // Log returns what the server has written.
 func (s *Server) Log() string {
-	out, err := os.ReadFile(s.log())
+	out, err := os.ReadFile(s.process.Log)
 	if err != nil {
 		return err.Error()
 	}
@@ -283,30 +246,7 @@ func (s *Server) end(sig syscall.Signal) error {
 	if s.url != "" {
 		return errForeign
 	}
-	s.mu.Lock()
-	cmd, done := s.cmd, s.done
-	s.mu.Unlock()
-	if cmd == nil {
-		return errNotRunning
-	}
-	select {
-	case <-done:
-		return errNotRunning
-	default:
-	}
-	if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal the server: %w", err)
-	}
-	limit := time.NewTimer(stopTimeout)
-	defer limit.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-limit.C:
-		_ = cmd.Process.Kill()
-		<-done
-		return fmt.Errorf("the server did not stop within %s and was killed", stopTimeout)
-	}
+	return s.process.End(sig)
 }
 
 // Close stops the server and removes its data.
@@ -315,7 +255,7 @@ func (s *Server) Close() error {
 		return nil
 	}
 	err := s.Stop()
-	if errors.Is(err, errNotRunning) {
+	if errors.Is(err, child.ErrNotRunning) {
 		err = nil
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))
