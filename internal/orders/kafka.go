@@ -3,13 +3,14 @@ package orders
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-stream/weir/internal/committed"
 )
 
 // Topics are the input and output of one run.
@@ -110,40 +111,12 @@ func (t Topics) Produce(ctx context.Context, s Stream, produced *atomic.Uint64) 
 
 // Read passes every committed total to add until ctx ends.
 func (t Topics) Read(ctx context.Context, add func(Total)) error {
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(t.Brokers...),
-		kgo.ConsumeTopics(t.Totals),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.FetchMaxWait(50*time.Millisecond),
-	)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	for {
-		fetches := client.PollFetches(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		var errs []error
-		fetches.EachError(func(topic string, p int32, err error) {
-			errs = append(errs, fmt.Errorf("read %s/%d: %w", topic, p, err))
-		})
-		if err := errors.Join(errs...); err != nil {
+	return committed.Follow(ctx, t.Brokers, []string{t.Totals}, func(r *kgo.Record) error {
+		var total Total
+		if err := json.Unmarshal(r.Value, &total); err != nil {
 			return err
 		}
-		var bad error
-		fetches.EachRecord(func(r *kgo.Record) {
-			var total Total
-			if err := json.Unmarshal(r.Value, &total); err != nil {
-				bad = fmt.Errorf("read %s/%d at offset %d: %w", r.Topic, r.Partition, r.Offset, err)
-				return
-			}
-			add(total)
-		})
-		if bad != nil {
-			return bad
-		}
-	}
+		add(total)
+		return nil
+	})
 }

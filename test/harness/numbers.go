@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/weir-stream/weir/internal/committed"
 	"github.com/weir-stream/weir/internal/kafkatest"
 )
 
@@ -125,30 +126,16 @@ func (r *NumberRun) produce(ctx context.Context, broker *kafkatest.Broker) error
 }
 
 func (r *NumberRun) read(ctx context.Context, broker *kafkatest.Broker) error {
-	cl, err := broker.Client(kgo.ConsumeTopics(r.Out, r.Sums), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	for {
-		fetches := cl.PollFetches(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := fetches.Err(); err != nil {
-			return err
-		}
+	return committed.Follow(ctx, []string{broker.Direct()}, []string{r.Out, r.Sums}, func(rec *kgo.Record) error {
 		r.mu.Lock()
-		fetches.EachRecord(func(rec *kgo.Record) {
-			if rec.Topic == r.Out {
-				r.copy(rec)
-			} else {
-				r.sum(rec)
-			}
-		})
-		r.mu.Unlock()
-	}
+		defer r.mu.Unlock()
+		if rec.Topic == r.Out {
+			r.copy(rec)
+		} else {
+			r.sum(rec)
+		}
+		return nil
+	})
 }
 
 func (r *NumberRun) copy(rec *kgo.Record) {

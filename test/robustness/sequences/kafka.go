@@ -2,13 +2,14 @@ package sequences
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-stream/weir/internal/committed"
 )
 
 // tick is how often records are written; pace is how long the load stays the same.
@@ -87,33 +88,11 @@ func Produce(ctx context.Context, l Load, g *Generator) error {
 
 // Read passes every committed result to add, each partition in order, until ctx ends.
 func Read(ctx context.Context, brokers []string, topic string, add func(partition int32, offset int64, r Result)) error {
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(50*time.Millisecond),
-	)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	for {
-		fetches := client.PollFetches(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		var errs []error
-		fetches.EachError(func(topic string, p int32, err error) {
-			errs = append(errs, fmt.Errorf("read %s/%d: %w", topic, p, err))
-		})
-		fetches.EachRecord(func(rec *kgo.Record) {
-			r, err := DecodeResult(rec.Value)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("read %s/%d at offset %d: %w", rec.Topic, rec.Partition, rec.Offset, err))
-				return
-			}
+	return committed.Follow(ctx, brokers, []string{topic}, func(rec *kgo.Record) error {
+		r, err := DecodeResult(rec.Value)
+		if err == nil {
 			add(rec.Partition, rec.Offset, r)
-		})
-		if err := errors.Join(errs...); err != nil {
-			return err
 		}
-	}
+		return err
+	})
 }
