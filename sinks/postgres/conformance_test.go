@@ -38,10 +38,29 @@ type database struct {
 
 func newDatabase(t *testing.T, s *pgtest.Server, setup ...string) database {
 	d := database{t, s.Database(t)}
+	t.Cleanup(d.rollBack)
 	for _, sql := range setup {
 		d.exec(sql)
 	}
 	return d
+}
+
+// rollBack ends what a test has left prepared: the identifiers of prepared transactions are shared by all databases of a server.
+func (d database) rollBack() {
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, d.url)
+	if err != nil {
+		return // a server of the test's own that it has stopped
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	rows, err := conn.Query(ctx, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")
+	require.NoError(d.t, err)
+	gids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(d.t, err)
+	for _, gid := range gids {
+		_, err := conn.Exec(ctx, "ROLLBACK PREPARED '"+gid+"'")
+		require.NoError(d.t, err)
+	}
 }
 
 func (d database) connect(ctx context.Context) *pgx.Conn {
