@@ -155,14 +155,20 @@ func requireCanceled(t *testing.T, c *harness.Cluster, id, out string) {
 	requireNoneOpen(t, c, id, out)
 }
 
-// openOf returns the state of each transactional id of a job on which the broker has something open.
-func openOf(t *testing.T, c *harness.Cluster, job string) map[string]string {
+// idsOf returns the state of each transactional id of a job that the broker knows.
+func idsOf(t *testing.T, c *harness.Cluster, job string) map[string]string {
 	t.Helper()
 	ids, err := c.Broker.TransactionalIDs(t.Context(), "")
 	require.NoError(t, err)
-	maps.DeleteFunc(ids, func(id, state string) bool {
-		return !strings.Contains(id, "."+job+".") || state != "Ongoing" && !strings.HasPrefix(state, "Prepare")
-	})
+	maps.DeleteFunc(ids, func(id, _ string) bool { return !strings.Contains(id, "."+job+".") })
+	return ids
+}
+
+// openOf returns the state of each transactional id of a job on which the broker has something open.
+func openOf(t *testing.T, c *harness.Cluster, job string) map[string]string {
+	t.Helper()
+	ids := idsOf(t, c, job)
+	maps.DeleteFunc(ids, func(_, state string) bool { return state != "Ongoing" && !strings.HasPrefix(state, "Prepare") })
 	return ids
 }
 
