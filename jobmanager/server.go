@@ -55,9 +55,7 @@ type Server struct {
 	served    chan error // the end of the gRPC server
 	// wrongStorage gets why this member, the only one, must not lead, at most once.
 	wrongStorage chan error
-	// Of the goroutine that serves a term.
-	gaveWay time.Time   // when another member was last asked to lead
-	probing chan probed // the answer of a probe that has not come back; nil without
+	gaveWay      time.Time // when another member was last asked to lead; of the goroutine that serves a term
 }
 
 var _ rpc.Cluster = (*Server)(nil)
@@ -150,15 +148,16 @@ func (s *Server) Run(ctx context.Context) error {
 		defer close(leadDone)
 		s.lead(leading)
 	}()
+	watching, stop := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() { s.watchStorage(watching) })
 	if s.tls != nil {
-		watching, stop := context.WithCancel(context.Background())
-		var watch sync.WaitGroup
 		watch.Go(func() { s.tls.Watch(watching) })
-		defer func() {
-			stop()
-			watch.Wait()
-		}()
 	}
+	defer func() {
+		stop()
+		watch.Wait()
+	}()
 	var cause error
 	select {
 	case <-ctx.Done():
@@ -260,7 +259,7 @@ func (s *Server) Leader() (*rpc.Leader, error) {
 		}
 		return nil, &grpcerr.NotLeaderError{}
 	}
-	return nil, &grpcerr.NotLeaderError{LeaderID: id, LeaderAddress: s.LeaderAddress()}
+	return nil, &grpcerr.NotLeaderError{LeaderID: id, LeaderAddress: s.LeaderAddress(), Trouble: s.node.Trouble()}
 }
 
 // Verify implements rpc.Cluster.

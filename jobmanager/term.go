@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -27,8 +26,6 @@ const (
 	beginRetry = 500 * time.Millisecond
 	// giveWayEvery is how long a leader without storage leads on once it has given way to the others.
 	giveWayEvery = 5 * time.Second
-	// probeTimeout is how long storage may take to tell whether it is the cluster's, before another member gets its turn.
-	probeTimeout = 5 * time.Second
 	// learnMembersEvery is the pause between two rounds of asking the other members who they are.
 	learnMembersEvery = 5 * time.Second
 )
@@ -93,12 +90,10 @@ func (s *Server) serveTerm(ctx context.Context) {
 		return
 	}
 	clusterID := s.View().ClusterID()
-	object := probeObject(clusterID)
+	object, storage := probeObject(clusterID), prober{bucket: s.bucket}
 	var content string
 	if !s.retry(ctx, "read the probe object", func() (err error) {
-		if content, err = s.probeSoon(ctx, object); err == nil && content == "" {
-			err = fmt.Errorf("storage_url: %s does not hold the files of cluster %s (there is no %s): "+
-				"set it to the storage that the other JobManagers use, or mount it", s.bucket.URL(), clusterID, object)
+		if content, err = storage.probe(ctx, object); errors.Is(err, errOtherStorage) {
 			s.endIfAlone(err)
 		}
 		if err != nil {
@@ -156,7 +151,7 @@ func (s *Server) giveWay(ctx context.Context) {
 	s.gaveWay = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	if err := s.node.TransferLeadership(ctx); err != nil {
+	if err := s.node.TransferLeadership(ctx); err != nil && s.node.IsLeader() {
 		s.logger.Info("leadership not handed over", "error", err)
 	}
 }
@@ -173,8 +168,9 @@ func (s *Server) retry(ctx context.Context, what string, step func() error) bool
 			return true
 		}
 		why := fmt.Sprintf("%s: %v", what, err)
-		s.leaderErr.Store(&why)
-		s.logger.Warn("leader cannot serve yet", "step", what, "error", err)
+		if old := s.leaderErr.Swap(&why); old == nil || *old != why {
+			s.logger.Warn("leader cannot serve yet", "step", what, "error", err)
+		}
 		select {
 		case <-ctx.Done():
 			return false
@@ -239,50 +235,6 @@ func (s *Server) learnMembers(ctx context.Context) {
 		case <-time.After(learnMembersEvery):
 		}
 	}
-}
-
-// probeObject names the object by which nodes tell whether they see the cluster's storage.
-func probeObject(clusterID string) string { return clusterID + "/probe" }
-
-// probed is what a probe has found.
-type probed struct {
-	content string
-	err     error
-}
-
-// probeSoon is probe for storage that may hang: it gives up in time, and hears later what the call that hangs has found.
-func (s *Server) probeSoon(ctx context.Context, object string) (string, error) {
-	if s.probing == nil {
-		answer := make(chan probed, 1)
-		s.probing = answer
-		go func() {
-			content, err := s.probe(context.WithoutCancel(ctx), object)
-			answer <- probed{content, err}
-		}()
-	}
-	select {
-	case a := <-s.probing:
-		s.probing = nil
-		return a.content, a.err
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-time.After(probeTimeout):
-		return "", fmt.Errorf("storage_url: %s does not answer within %s", s.bucket.URL(), probeTimeout)
-	}
-}
-
-// probe returns the content of the cluster's probe object; empty when there is none.
-func (s *Server) probe(ctx context.Context, object string) (string, error) {
-	r, err := s.bucket.Open(ctx, object)
-	if errors.Is(err, blob.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	defer r.Close()
-	content, err := io.ReadAll(io.LimitReader(r, 1024))
-	return string(content), err
 }
 
 // replicatedLog is the server's log as the drivers and services use it.

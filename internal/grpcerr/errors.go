@@ -73,11 +73,15 @@ var table = []struct {
 type NotLeaderError struct {
 	LeaderID      string
 	LeaderAddress string // host:port of the leader's gRPC listener
+	// Trouble is why the JobManager that says so does not take part; empty when all is well with it. It is told in the text only.
+	Trouble string
 }
 
 // Error implements error.
 func (e *NotLeaderError) Error() string {
 	switch {
+	case e.LeaderID == "" && e.Trouble != "":
+		return e.Trouble
 	case e.LeaderID == "":
 		return "this JobManager does not lead, and no leader is known at the moment"
 	case e.LeaderAddress == "":

@@ -26,7 +26,7 @@ func (n *Node) join(ctx context.Context) {
 		}
 		if why.Error() != said {
 			said = why.Error()
-			n.setTrouble("join", said)
+			n.SetTrouble("join", said)
 			n.logger.Info("waiting before the first start of this member", "reason", said)
 		}
 		select {

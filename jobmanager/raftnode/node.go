@@ -93,7 +93,7 @@ func Open(cfg Config, fsm raft.FSM) (_ *Node, err error) {
 	n.disk = &disk{
 		LogStore: n.store, stable: n.store, dir: cfg.Dir, watch: n.watch, logger: cfg.Logger, start: time.Now(), closing: n.closing,
 		leads: n.leads, silence: n.stream.silence, speak: n.stream.speak, giveUp: n.giveUp,
-		trouble: func(text string) { n.setTrouble("disk", text) },
+		trouble: func(text string) { n.SetTrouble("disk", text) },
 	}
 	cache, err := raft.NewLogCache(logCacheEntries, n.disk)
 	if err != nil {
@@ -184,7 +184,7 @@ func (n *Node) leads() bool {
 func (n *Node) letIn() {
 	n.admitOne.Do(func() {
 		close(n.admitted)
-		n.setTrouble("join", "")
+		n.SetTrouble("join", "")
 		n.stream.speak()
 	})
 }
@@ -219,14 +219,18 @@ func (n *Node) every(ctx context.Context, d time.Duration, f func(ctx context.Co
 	}
 }
 
-func (n *Node) setTrouble(kind, text string) {
+// SetTrouble takes note of trouble of some kind, or with an empty text that it is over, and reports whether that is news. A member with
+// trouble is not handed the leadership.
+func (n *Node) SetTrouble(kind, text string) (news bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	news = n.troubles[kind] != text
 	if text == "" {
 		delete(n.troubles, kind)
 	} else {
 		n.troubles[kind] = text
 	}
+	return news
 }
 
 // Trouble tells why this member does not take part, or may not be able to soon; empty when all is well.

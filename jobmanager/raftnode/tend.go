@@ -121,7 +121,7 @@ func (n *Node) seekLeader(ctx context.Context) {
 		}
 		if n.Leader() != "" {
 			alone = 0
-			n.setTrouble("removed", "")
+			n.SetTrouble("removed", "")
 			return
 		}
 		if alone++; alone < 2 {
@@ -136,7 +136,7 @@ func (n *Node) seekLeader(ctx context.Context) {
 			if alone == 2 {
 				n.logger.Warn(removed, "says", m.ID)
 			}
-			n.setTrouble("removed", removed)
+			n.SetTrouble("removed", removed)
 			return
 		}
 	})

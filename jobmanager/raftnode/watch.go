@@ -72,7 +72,7 @@ func (n *Node) watchHangs(context.Context) {
 // giveUp reports an error after which this process must not go on. It takes the member off the network first: whoever waits for it
 // shall know at once.
 func (n *Node) giveUp(err error) {
-	n.setTrouble("fatal", err.Error())
+	n.SetTrouble("fatal", err.Error())
 	n.stream.silence()
 	_ = n.stream.Close()
 	select {

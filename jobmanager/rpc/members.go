@@ -49,7 +49,9 @@ func (s *Services) ListMembers(ctx context.Context, _ *clusterv1.ListMembersRequ
 		}
 		wg.Go(func() {
 			said, err := s.cluster.Members().Introduce(ctx, srv.ID, srv.Address)
-			m.Reachable, m.Trouble = err == nil, said.Trouble
+			if m.Reachable, m.Trouble = err == nil, said.Trouble; err != nil {
+				m.Trouble = "does not answer: " + err.Error()
+			}
 			if said.ServiceAddress != "" {
 				m.Address, m.Level = said.ServiceAddress, said.Level
 			}
