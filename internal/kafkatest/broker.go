@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,6 +38,9 @@ type Config struct {
 	StartTimeout time.Duration
 
 	jvm []string
+	// node and controller are those of a cluster of several; see [StartNodes].
+	node       int
+	controller string
 }
 
 // Listener is a listener besides the usual one.
@@ -74,6 +78,7 @@ func start(ctx context.Context, d *distribution, cfg Config) (_ *Broker, err err
 	if b.cfg.Heap == "" {
 		b.cfg.Heap = "512m"
 	}
+	b.cfg.node = max(b.cfg.node, 1)
 	if b.cfg.StartTimeout == 0 {
 		b.cfg.StartTimeout = 90 * time.Second
 	}
@@ -100,7 +105,11 @@ func start(ctx context.Context, d *distribution, cfg Config) (_ *Broker, err err
 		b.further[l.Name] = loopback.Address(ports[3+i])
 	}
 	b.listen, b.internal = loopback.Address(ports[0]), loopback.Address(ports[1])
-	if err := os.WriteFile(b.file("server.properties"), []byte(b.properties(loopback.Address(ports[2]))), 0o644); err != nil {
+	controller := b.cfg.controller
+	if controller == "" {
+		controller = loopback.Address(ports[2])
+	}
+	if err := os.WriteFile(b.file("server.properties"), []byte(b.properties(controller)), 0o644); err != nil {
 		return nil, err
 	}
 	if err := b.format(ctx); err != nil {
@@ -111,6 +120,9 @@ func start(ctx context.Context, d *distribution, cfg Config) (_ *Broker, err err
 
 func (b *Broker) file(name string) string { return filepath.Join(b.dir, name) }
 
+// controls tells that this node is the controller of its cluster.
+func (b *Broker) controls() bool { return b.cfg.node == 1 }
+
 // properties returns server.properties. Clients use the first listener, which may be advertised as a proxy; the broker's own traffic
 // (transaction markers among it) takes the second and never passes the proxy.
 func (b *Broker) properties(controller string) string {
@@ -120,7 +132,7 @@ func (b *Broker) properties(controller string) string {
 	}
 	props := map[string]string{
 		"process.roles":                       "broker,controller",
-		"node.id":                             "1",
+		"node.id":                             strconv.Itoa(b.cfg.node),
 		"listeners":                           "PLAINTEXT://" + b.listen + ",INTERNAL://" + b.internal + ",CONTROLLER://" + controller,
 		"advertised.listeners":                "PLAINTEXT://" + advertised + ",INTERNAL://" + b.internal + ",CONTROLLER://" + controller,
 		"listener.security.protocol.map":      "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -154,6 +166,11 @@ func (b *Broker) properties(controller string) string {
 		"log.cleaner.dedupe.buffer.size": "8388608",
 		"log.initial.task.delay.ms":      "500",
 	}
+	if !b.controls() {
+		props["process.roles"] = "broker"
+		props["listeners"] = "PLAINTEXT://" + b.listen + ",INTERNAL://" + b.internal
+		props["advertised.listeners"] = "PLAINTEXT://" + advertised + ",INTERNAL://" + b.internal
+	}
 	for _, l := range b.cfg.Listeners {
 		at := "," + l.Name + "://" + b.further[l.Name]
 		props["listeners"] += at
@@ -176,7 +193,10 @@ func (b *Broker) format(ctx context.Context) error {
 		return nil
 	}
 	args := b.dist.command("128m", []string{"-XX:TieredStopAtLevel=1"})
-	args = append(args, "kafka.tools.StorageTool", "format", "--standalone", "-t", "d2VpcnRlc3RjbHVzdGVyMA", "-c", b.file("server.properties"))
+	args = append(args, "kafka.tools.StorageTool", "format", "-t", "d2VpcnRlc3RjbHVzdGVyMA", "-c", b.file("server.properties"))
+	if b.controls() {
+		args = append(args, "--standalone")
+	}
 	for _, name := range slices.Sorted(maps.Keys(b.cfg.Features)) {
 		args = append(args, "--feature", fmt.Sprintf("%s=%d", name, b.cfg.Features[name]))
 	}

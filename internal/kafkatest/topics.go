@@ -36,7 +36,7 @@ func (b *Broker) CreateTopic(ctx context.Context, name string, partitions int, c
 		values[k] = &v
 	}
 	return b.admin(func(adm *kadm.Client) error {
-		if _, err := adm.CreateTopic(ctx, int32(partitions), 1, values, name); err != nil {
+		if _, err := adm.CreateTopic(ctx, int32(partitions), -1, values, name); err != nil {
 			return wrap("create topic "+name, err)
 		}
 		// The answer comes before its partitions have leaders.
