@@ -22,6 +22,8 @@ ROLLS    ?= 3
 CRASH    ?= freeze error confluent
 # How long the robustness suite watches the number of clients and transactional ids; empty leaves it out.
 WATCH    ?= 15m
+# How often the robustness suite moves the coordinators of transactions, every 10 s; empty leaves it out.
+MOVES    ?= 18
 # Tests of all packages: without debug information, which takes a third of the time to link, and without vet, which lint runs.
 TESTFLAGS := -shuffle=on -vet=off -ldflags=-w
 # Packages whose tests start processes and brokers; they run one after the other, after the rest.
@@ -60,6 +62,7 @@ test-robustness: check-test-tools ## random faults against a model: make test-ro
 	WEIR_ROUNDS=$(STOPS) go test -count=1 -timeout 20m -run TestStopsInTheMiddleOfCheckpoints ./test/e2e
 	WEIR_ROUNDS=$(ROLLS) go test -count=1 -timeout 20m -run TestRollingRestarts ./test/e2e
 	$(if $(WATCH),WEIR_IDS_DURATION=$(WATCH) go test -count=1 -timeout 2h -run TestClientsAndIDsStayFew ./test/e2e)
+	$(if $(MOVES),WEIR_COORDINATOR_MOVES=$(MOVES) WEIR_COORDINATOR_PAUSE=10s go test -count=1 -timeout 20m -run TestCoordinatorsMove ./test/e2e)
 
 mutations: check-test-tools ## break the commit protocol in many places, and show that a test notices each
 	go run ./test/robustness/mutations $(MUTATIONS_ARGS)

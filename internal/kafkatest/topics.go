@@ -21,7 +21,8 @@ func (b *Broker) Client(opts ...kgo.Opt) (*kgo.Client, error) {
 }
 
 func (b *Broker) admin(do func(*kadm.Client) error) error {
-	cl, err := b.Client()
+	// Whoever waits for a change must not be told for 5 s of what was before.
+	cl, err := b.Client(kgo.MetadataMinAge(10 * time.Millisecond))
 	if err != nil {
 		return err
 	}

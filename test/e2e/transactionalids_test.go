@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,6 +71,7 @@ func TestTransactionalIDsExpire(t *testing.T) {
 type footprint struct {
 	descriptors, threads int
 	resident             int // kB
+	goroutines           int // of jobs with --goroutines
 }
 
 // Ids, connections and threads are as many after a hundred checkpoints as after ten. WEIR_IDS_DURATION is how long the test watches.
@@ -143,6 +145,10 @@ func footprintOf(t *testing.T, c *harness.Cluster, out string) footprint {
 			kb, err := strconv.Atoi(strings.Fields(rest)[0])
 			require.NoError(t, err)
 			f.resident += kb
+			if n, err := os.ReadFile(filepath.Join(goroutinesOf(c), strconv.Itoa(pid))); err == nil {
+				n, _ := strconv.Atoi(string(n)) // it is being written in this moment
+				f.goroutines += n
+			}
 		}
 		return f
 	}
@@ -150,7 +156,15 @@ func footprintOf(t *testing.T, c *harness.Cluster, out string) footprint {
 	for range 10 {
 		time.Sleep(50 * time.Millisecond)
 		f := look()
-		least = footprint{min(least.descriptors, f.descriptors), min(least.threads, f.threads), min(least.resident, f.resident)}
+		least = footprint{
+			min(least.descriptors, f.descriptors), min(least.threads, f.threads), min(least.resident, f.resident), least.goroutines,
+		}
+		if f.goroutines > 0 && (least.goroutines == 0 || f.goroutines < least.goroutines) {
+			least.goroutines = f.goroutines
+		}
 	}
 	return least
 }
+
+// goroutinesOf is the directory for the flag --goroutines of the cluster's jobs.
+func goroutinesOf(c *harness.Cluster) string { return c.Dir }

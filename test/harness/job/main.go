@@ -26,7 +26,7 @@ func main() { stream.Main(job) }
 type options struct {
 	shape, brokers, in, out, out2, client, prefix, policy, deadLetters, start string
 
-	postgres, dir string
+	postgres, dir, goroutines string
 
 	mechanism, user, password, ca, cert, key, group string
 
@@ -50,6 +50,7 @@ func parse() (options, error) {
 	f.StringVar(&o.out2, "out2", "", "second output topic, of shape crash")
 	f.StringVar(&o.postgres, "postgres", "", "URL of the database, of shape tables")
 	f.StringVar(&o.dir, "dir", "", "directory of files, of shape tables")
+	f.StringVar(&o.goroutines, "goroutines", "", "directory where each process notes how many goroutines it has, in a file named after its id")
 	f.StringVar(&o.client, "client", "franz", "franz or confluent")
 	f.StringVar(&o.prefix, "prefix", "weir", "prefix of transactional ids")
 	f.StringVar(&o.policy, "policy", "fail", "for malformed records: fail, skip, dead-letter")
@@ -86,6 +87,9 @@ func job(env *stream.Env) error {
 	o, err := parse()
 	if err != nil {
 		return err
+	}
+	if o.goroutines != "" {
+		go noteGoroutines(o.goroutines)
 	}
 	env.SetCheckpoints(o.checkpoints)
 	restarts := stream.DefaultRestarts()
