@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -73,11 +74,18 @@ func (l *fakeLog) View() fsm.View {
 	return l.state.View()
 }
 
-// fakeSessions is one TaskManager that notes what it is sent.
+// fakeSessions are TaskManagers, one in most tests, that note what they are sent.
 type fakeSessions struct {
-	mu   sync.Mutex
-	tm   registry.TaskManager
-	sent []string
+	mu       sync.Mutex
+	tms      []registry.TaskManager
+	sent     []string
+	messages []sentMessage
+}
+
+// sentMessage is one message to a TaskManager.
+type sentMessage struct {
+	tm string
+	*clusterv1.SessionResponse
 }
 
 var theTM = registry.TaskManager{ID: "tm1", Incarnation: "i1", Host: "h1", Slots: 4, Connected: true}
@@ -85,19 +93,20 @@ var theTM = registry.TaskManager{ID: "tm1", Incarnation: "i1", Host: "h1", Slots
 func (s *fakeSessions) TaskManagers() []registry.TaskManager {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return []registry.TaskManager{s.tm}
+	return slices.Clone(s.tms)
 }
 
-// become makes another process the TaskManager.
-func (s *fakeSessions) become(tm registry.TaskManager) {
+// become makes these processes the TaskManagers.
+func (s *fakeSessions) become(tms ...registry.TaskManager) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tm = tm
+	s.tms = tms
 }
 
-func (s *fakeSessions) Send(_ string, m *clusterv1.SessionResponse) error {
+func (s *fakeSessions) Send(tm string, m *clusterv1.SessionResponse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.messages = append(s.messages, sentMessage{tm, m})
 	switch m := m.GetMessage().(type) {
 	case *clusterv1.SessionResponse_StartWorker:
 		s.sent = append(s.sent, fmt.Sprintf("prepare %d", m.StartWorker.GetPrepare().GetAttempt()))
@@ -159,13 +168,25 @@ const jobID = "j1"
 // grace is how long the fixture's leader waits for TaskManagers to come back.
 const grace = 200 * time.Millisecond
 
-// newFixture begins to drive a job of one task on one TaskManager, of which former leaders have left entries in the log.
-func newFixture(t *testing.T, former ...*raftv1.Command) *fixture {
-	return newFixtureWith(t, time.Minute, former...)
+// setup is what a fixture begins with: a job of one task on one TaskManager, if nothing is changed, and entries that former leaders have
+// left in the log.
+type setup struct {
+	graph  func(*jobv1.Graph)
+	config func(*driver.Config)
+	tms    []registry.TaskManager
+	former []*raftv1.Command
 }
 
-func newFixtureWith(t *testing.T, settleBudget time.Duration, former ...*raftv1.Command) *fixture {
-	f := &fixture{t: t, log: &fakeLog{}, sessions: &fakeSessions{tm: theTM}, dir: t.TempDir()}
+// newFixture begins to drive a job of one task on one TaskManager, of which former leaders have left entries in the log.
+func newFixture(t *testing.T, former ...*raftv1.Command) *fixture {
+	return setup{former: former}.begin(t)
+}
+
+func (s setup) begin(t *testing.T) *fixture {
+	if s.tms == nil {
+		s.tms = []registry.TaskManager{theTM}
+	}
+	f := &fixture{t: t, log: &fakeLog{}, sessions: &fakeSessions{tms: s.tms}, dir: t.TempDir()}
 	bucket, err := blob.OpenURL(t.Context(), "file://"+f.dir)
 	require.NoError(t, err)
 	f.log.state.Apply(1, &raftv1.Command{Command: &raftv1.Command_InitCluster{InitCluster: &raftv1.InitCluster{ClusterId: "c1"}}})
@@ -175,19 +196,26 @@ func newFixtureWith(t *testing.T, settleBudget time.Duration, former ...*raftv1.
 		Checkpoints: &jobv1.CheckpointConfig{Enabled: true, IntervalMs: 1, TimeoutMs: 60000, ToleratedFailures: 3, Retained: 1},
 		Restarts:    &jobv1.RestartPolicy{MaxRestarts: 3, WindowMs: 60000, Multiplier: 1},
 	}
+	if s.graph != nil {
+		s.graph(graph)
+	}
 	res := f.log.state.Apply(2, &raftv1.Command{Command: &raftv1.Command_CreateJob{CreateJob: &raftv1.CreateJob{Job: &raftv1.JobRecord{
 		Id: jobID, RequestId: "r", Name: "n", Graph: graph, ArtifactSha256: "needed",
 	}}}})
 	require.NoError(t, res.Err)
-	for _, cmd := range former {
+	for _, cmd := range s.former {
 		require.NoError(t, f.log.state.Apply(f.log.state.View().Index()+1, cmd).Err)
 	}
-	f.manager = driver.New(context.Background(), driver.Config{
+	cfg := driver.Config{
 		ClusterID: "c1", Log: f.log, Bucket: bucket, OpenBucket: blob.OpenURL,
-		RegisterGrace: grace, CancelDeadline: time.Second, PrepareWarning: time.Minute, PrepareTimeout: time.Minute, SettleBudget: settleBudget,
+		RegisterGrace: grace, CancelDeadline: time.Second, PrepareWarning: time.Minute, PrepareTimeout: time.Minute, SettleBudget: time.Minute,
 		ArtifactEvery: 5 * time.Millisecond, ArtifactAge: artifactAge,
 		Metrics: driver.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
-	})
+	}
+	if s.config != nil {
+		s.config(&cfg)
+	}
+	f.manager = driver.New(context.Background(), cfg)
 	t.Cleanup(func() {
 		f.manager.Close()
 		require.NoError(t, bucket.Close())
@@ -409,7 +437,7 @@ func TestAJobThatNeverRanNeedsNoSettling(t *testing.T) {
 
 // A worker that waits for its broker must not keep a job from its end.
 func TestSettlingThatStandsStillEndsWithItsBudget(t *testing.T) {
-	f := newFixtureWith(t, time.Second)
+	f := setup{config: func(cfg *driver.Config) { cfg.SettleBudget = time.Second }}.begin(t)
 	f.run()
 	go func() { _ = f.manager.Cancel(context.Background(), jobID, "c") }()
 	f.waitFor("kill 1")
