@@ -5,14 +5,17 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/weir-stream/weir/internal/config"
 	"github.com/weir-stream/weir/internal/loopback"
 	"github.com/weir-stream/weir/internal/nodetls"
+	"github.com/weir-stream/weir/jobmanager/access"
 )
 
 // Config describes a JobManager. Addresses are host:port.
@@ -174,6 +177,20 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// CheckFiles reads the files that the configuration names and tells what is wrong with them.
+func (c Config) CheckFiles() error {
+	var errs []error
+	if c.tls().Enabled() {
+		_, err := nodetls.OpenNode(c.tls(), c.hosts(), slog.New(slog.DiscardHandler))
+		errs = append(errs, err)
+	}
+	if c.UserTokens != "" {
+		_, err := access.OpenTokens(c.UserTokens, slog.New(slog.DiscardHandler))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // Warnings tells what is allowed and probably not meant.
 func (c Config) Warnings() []string {
 	var out []string
@@ -181,6 +198,11 @@ func (c Config) Warnings() []string {
 	if noticed := max(c.HeartbeatTimeout, 4*c.HeartbeatInterval); c.RegisterGrace <= noticed {
 		out = append(out, fmt.Sprintf("register_grace: %s is not longer than the %s after which a TaskManager leaves a silent leader "+
 			"(heartbeat_timeout, at least 4 × heartbeat_interval): a leader that hangs or is cut off restarts the jobs", c.RegisterGrace, noticed))
+	}
+	_, listens, _ := net.SplitHostPort(c.RaftListen)
+	if _, listed, _ := net.SplitHostPort(c.raftAdvertise()); c.RaftAdvertise == "" && listed != "" && listed != listens {
+		out = append(out, fmt.Sprintf("raft_listen: %s has another port than %s, by which the list of members says that this one is reached",
+			c.RaftListen, c.raftAdvertise()))
 	}
 	return out
 }
@@ -199,9 +221,9 @@ func (c Config) validateAddresses(bad func(string, ...any)) {
 		if a.v == "" && a.empty {
 			continue
 		}
-		host, _, err := net.SplitHostPort(a.v)
+		host, _, err := config.HostPort(a.v)
 		if err != nil {
-			bad("%s: %q is not host:port", a.key, a.v)
+			bad("%s: %w", a.key, err)
 			continue
 		}
 		if c.Insecure || loopback.Host(host) {
@@ -233,7 +255,7 @@ func (c Config) validateMembers(bad func(string, ...any)) {
 		if !idPattern.MatchString(m.ID) {
 			bad("members: id %q is malformed", m.ID)
 		}
-		if _, port, err := net.SplitHostPort(m.RaftAddress); err != nil || port == "0" {
+		if _, port, err := config.HostPort(m.RaftAddress); err != nil || port == 0 {
 			bad("members: %s: address %q is not host:port", m.ID, m.RaftAddress)
 		}
 		if ids[m.ID] {

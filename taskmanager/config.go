@@ -3,6 +3,7 @@ package taskmanager
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -85,7 +86,7 @@ func Default() Config {
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(key, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+		errs = append(errs, fmt.Errorf("%s: %w", key, fmt.Errorf(format, args...)))
 	}
 	if c.DataDir == "" {
 		bad("data_dir", "must be set")
@@ -100,8 +101,8 @@ func (c Config) Validate() error {
 		bad("jobmanagers", "needs at least one host:port")
 	}
 	for _, a := range c.JobManagers {
-		if _, _, err := net.SplitHostPort(a); err != nil {
-			bad("jobmanagers", "%q is not host:port", a)
+		if _, _, err := config.HostPort(a); err != nil {
+			bad("jobmanagers", "%w", err)
 		} else if !c.open() && !loopback.Is(a) {
 			bad("jobmanagers", "%s is not a loopback address and there is no TLS: set tls_cert, tls_key and tls_ca, or allow it with insecure: true", a)
 		}
@@ -112,8 +113,8 @@ func (c Config) Validate() error {
 		bad("bind_host", "%s is not a loopback address and there is no TLS: set tls_cert, tls_key and tls_ca, or allow it with insecure: true", c.BindHost)
 	}
 	if c.AdminAddress != "" {
-		if _, _, err := net.SplitHostPort(c.AdminAddress); err != nil {
-			bad("admin_address", "%q is not host:port", c.AdminAddress)
+		if _, _, err := config.HostPort(c.AdminAddress); err != nil {
+			bad("admin_address", "%w", err)
 		} else if !c.Insecure && !loopback.Is(c.AdminAddress) {
 			bad("admin_address", "%s is not a loopback address, and it has no TLS: allow it with insecure: true", c.AdminAddress)
 		}
@@ -151,6 +152,15 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// CheckFiles reads the files that the configuration names and tells what is wrong with them.
+func (c Config) CheckFiles() error {
+	if !c.tls().Enabled() {
+		return nil
+	}
+	_, err := nodetls.OpenNode(c.tls(), nil, slog.New(slog.DiscardHandler))
+	return err
 }
 
 // advertise returns the host that other workers are told.

@@ -3,6 +3,7 @@ package config_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,15 +51,37 @@ func TestFileEnvironmentAndFlagsOverrideInOrder(t *testing.T) {
 	_ = cfg.hidden
 }
 
-func TestUnknownKeysAreErrorsWithTheirLine(t *testing.T) {
+func TestAllProblemsOfAFileAreReportedWithTheirLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tm.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("name: a\nwait_tme: 5s\n"), 0o600))
-	err := config.File(path, &settings{})
-	require.ErrorContains(t, err, path)
-	require.ErrorContains(t, err, "line 2, column 1")
-	require.ErrorContains(t, err, "wait_tme")
-	require.ErrorContains(t, config.YAML([]byte("name: a\ncount: many\n"), &settings{}), "line 2, column 8")
-	require.ErrorContains(t, config.YAML([]byte("name: a\nname: b\n"), &settings{}), "name")
+	require.NoError(t, os.WriteFile(path, []byte(`name: a
+wait_tme: 5s
+count: many
+"on": maybe
+hosts: {a: b}
+wait_time: [1s]
+nested:
+  prt: 3
+  port: x
+members:
+  - a=h:1
+  - b
+ratio:
+labels: text
+size: 1GiB
+`), 0o600))
+	cfg := settings{Count: 3}
+	err := config.File(path, &cfg)
+	require.EqualError(t, err, strings.ReplaceAll(`FILE: line 2: wait_tme: there is no such setting
+FILE: line 3: count: "many" is not a number of 0 or more
+FILE: line 4: on: "maybe" is neither true nor false
+FILE: line 5: hosts: keys are given where one list is expected
+FILE: line 6: wait_time: a list is given where one duration is expected
+FILE: line 8: nested.prt: there is no such setting
+FILE: line 9: nested.port: "x" is not a number
+FILE: line 10: members: member "b" is not of the form id=host:port
+FILE: line 13: ratio: has no value; write "" for an empty one, or leave the key out
+FILE: line 14: labels: "text" is not key=value`, "FILE", path))
+	require.Equal(t, settings{Name: "a", Count: 3, Size: 1 << 30}, cfg, "what has a problem keeps its value")
 }
 
 func TestAFileWithoutSettingsChangesNothing(t *testing.T) {
@@ -75,10 +98,11 @@ func TestMalformedFilesAreExplainedWithTheirPlace(t *testing.T) {
 	for content, says := range map[string][]string{
 		"name: a\nhosts: [a\n":              {"not valid YAML", "line 2, column 8"},
 		"name: a\n  count: 1\n":             {"not valid YAML", "line 1, column 7"},
-		"- name\n":                          {"line 1, column 1", "mapping is expected"},
+		"- name\n":                          {"line 1", "key: value is expected"},
+		"name: a\nname: b\n":                {"line 2", "name"},
 		"name: a\n---\nname: b\n":           {"line 3", "one YAML document"},
-		"name: a\ncount: 1\nwait_time: x\n": {"line 3: wait_time", "invalid duration"},
-		"wait_time: x\n":                    {"line 1: wait_time", "invalid duration"},
+		"name: a\ncount: 1\nwait_time: x\n": {"line 3: wait_time", "not a duration"},
+		"wait_time: x\n":                    {"line 1: wait_time", "not a duration"},
 		"name: a\nmembers: [x]\n":           {"line 2: members", "id=host:port"},
 		"name: a\nsize: much\n":             {"line 2", "size"},
 	} {
@@ -113,6 +137,17 @@ func TestEffectiveConfigurationReadsBack(t *testing.T) {
 		back, err := config.Effective(to)
 		require.NoError(t, err)
 		require.Equal(t, string(raw), string(back))
+	}
+}
+
+func TestHostPort(t *testing.T) {
+	host, port, err := config.HostPort("[::1]:6123")
+	require.NoError(t, err)
+	require.Equal(t, "::1", host)
+	require.Equal(t, 6123, port)
+	for _, bad := range []string{"", "h", "h:", "h:x", "h:70000", "h:-1", "::1:5"} {
+		_, _, err := config.HostPort(bad)
+		require.ErrorContains(t, err, "is not host:port", bad)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -153,23 +154,38 @@ func (f Field) Set(text string) error {
 		}
 		v.SetFloat(n)
 	case reflect.Slice:
-		return f.setList(text)
+		parts := strings.Split(text, ",")
+		for i, part := range parts {
+			parts[i] = strings.TrimSpace(part)
+		}
+		return f.setList(slices.DeleteFunc(parts, func(part string) bool { return part == "" }))
 	case reflect.Map:
-		return f.setMap(text)
+		entries := map[string]string{}
+		for part := range strings.SplitSeq(text, ",") {
+			if part = strings.TrimSpace(part); part == "" {
+				continue
+			}
+			k, v, ok := strings.Cut(part, "=")
+			if !ok {
+				return fmt.Errorf("%q is not key=value", part)
+			}
+			entries[k] = v
+		}
+		return f.setMap(entries)
 	default:
-		return fmt.Errorf("a %s can be set in the file only", v.Type())
+		return fmt.Errorf("a %s cannot be set", v.Type())
 	}
 	return nil
 }
 
-func (f Field) setList(text string) error {
-	list := reflect.MakeSlice(f.value.Type(), 0, 4)
-	for part := range strings.SplitSeq(text, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
+func (f Field) setList(texts []string) error {
+	if f.value.Kind() != reflect.Slice {
+		return fmt.Errorf("a list is given where one %s is expected", f.Type())
+	}
+	list := reflect.MakeSlice(f.value.Type(), 0, len(texts))
+	for _, text := range texts {
 		element := Field{Path: f.Path, value: reflect.New(f.value.Type().Elem()).Elem()}
-		if err := element.Set(part); err != nil {
+		if err := element.Set(text); err != nil {
 			return err
 		}
 		list = reflect.Append(list, element.value)
@@ -178,21 +194,10 @@ func (f Field) setList(text string) error {
 	return nil
 }
 
-func (f Field) setMap(text string) error {
+func (f Field) setMap(texts map[string]string) error {
 	if f.value.Type() != reflect.TypeFor[map[string]string]() {
-		return fmt.Errorf("a %s can be set in the file only", f.value.Type())
+		return fmt.Errorf("keys are given where one %s is expected", f.Type())
 	}
-	m := map[string]string{}
-	for part := range strings.SplitSeq(text, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		k, v, ok := strings.Cut(part, "=")
-		if !ok {
-			return fmt.Errorf("%q is not key=value", part)
-		}
-		m[k] = v
-	}
-	f.value.Set(reflect.ValueOf(m))
+	f.value.Set(reflect.ValueOf(texts))
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -14,46 +13,136 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// File reads the YAML file at path into the struct that cfg points to. Keys that the struct does not have are errors with their line.
+// File reads the YAML file at path into the struct that cfg points to. All problems are reported at once, each with its line; what has
+// one keeps its value.
 func File(path string, cfg any) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("reading the configuration: %w", err)
 	}
-	if err := YAML(raw, cfg); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	problems := read(raw, cfg)
+	for i, p := range problems {
+		problems[i] = fmt.Errorf("%s: %w", path, p)
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // YAML is File for content at hand. Content without a setting, such as an empty file or one of comments only, changes nothing.
-func YAML(raw []byte, cfg any) error {
+func YAML(raw []byte, cfg any) error { return errors.Join(read(raw, cfg)...) }
+
+func read(raw []byte, cfg any) []error {
 	parsed, err := parser.ParseBytes(raw, 0)
 	if err != nil {
-		return fmt.Errorf("not valid YAML: %w", located(err))
+		return []error{fmt.Errorf("not valid YAML: %w", located(err))}
 	}
 	var settings ast.Node
 	for _, doc := range parsed.Docs {
 		switch {
 		case empty(doc.Body):
 		case settings != nil:
-			return fmt.Errorf("line %d: a configuration is one YAML document, and a second one begins here", doc.Body.GetToken().Position.Line)
+			return []error{fmt.Errorf("line %d: a configuration is one YAML document, and a second one begins here", line(doc.Body))}
 		default:
 			settings = doc.Body
 		}
 	}
 	if settings == nil {
-		return nil // the decoder would set every field to zero
+		return nil
 	}
-	if err := decode(settings, cfg); err != nil {
-		return located(locate(err, settings, cfg))
+	r := reader{fields: map[string]Field{}, nested: map[string]bool{}}
+	for _, f := range Fields(cfg) {
+		r.fields[f.Path] = f
+		for i, c := range f.Path {
+			if c == '.' {
+				r.nested[f.Path[:i]] = true
+			}
+		}
 	}
-	return nil
+	r.mapping("", settings)
+	return r.problems
 }
 
-func decode(n ast.Node, cfg any) error {
-	return yaml.NewDecoder(strings.NewReader(""), yaml.Strict()).DecodeFromNode(n, cfg)
+// reader sets fields to what a file says.
+type reader struct {
+	fields   map[string]Field
+	nested   map[string]bool // keys with keys of their own
+	problems []error
 }
+
+func (r *reader) bad(n ast.Node, format string, args ...any) {
+	r.problems = append(r.problems, fmt.Errorf("line %d: %w", line(n), fmt.Errorf(format, args...)))
+}
+
+// mapping reads the keys below prefix, which is empty or ends in a dot.
+func (r *reader) mapping(prefix string, n ast.Node) {
+	m, ok := n.(ast.MapNode)
+	if !ok {
+		r.bad(n, "%skey: value is expected", prefix)
+		return
+	}
+	for it := m.MapRange(); it.Next(); {
+		path := prefix + it.Key().GetToken().Value
+		f, known := r.fields[path]
+		switch {
+		case r.nested[path]:
+			r.mapping(path+".", it.Value())
+		case !known:
+			r.bad(it.Key(), "%s: there is no such setting", path)
+		default:
+			if err := f.read(it.Value()); err != nil {
+				r.bad(it.Key(), "%s: %w", path, err)
+			}
+		}
+	}
+}
+
+// read sets the field to a value of a file.
+func (f Field) read(n ast.Node) error {
+	switch n := n.(type) {
+	case *ast.SequenceNode:
+		texts := make([]string, len(n.Values))
+		for i, v := range n.Values {
+			var err error
+			if texts[i], err = text(v); err != nil {
+				return err
+			}
+		}
+		return f.setList(texts)
+	case ast.MapNode:
+		texts := map[string]string{}
+		for it := n.MapRange(); it.Next(); {
+			v, err := text(it.Value())
+			if err != nil {
+				return err
+			}
+			texts[it.Key().GetToken().Value] = v
+		}
+		return f.setMap(texts)
+	default:
+		v, err := text(n)
+		if err != nil {
+			return err
+		}
+		return f.Set(v)
+	}
+}
+
+// text returns a single value as it is written, without quotes.
+func text(n ast.Node) (string, error) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return n.Value, nil
+	case *ast.LiteralNode:
+		return n.Value.Value, nil
+	case *ast.NullNode:
+		return "", errors.New(`has no value; write "" for an empty one, or leave the key out`)
+	case ast.ScalarNode:
+		return n.GetToken().Value, nil
+	default:
+		return "", errors.New("one plain value is expected")
+	}
+}
+
+func line(n ast.Node) int { return n.GetToken().Position.Line }
 
 // empty reports whether a document has no content.
 func empty(n ast.Node) bool {
@@ -77,22 +166,6 @@ func located(err error) error {
 		text += "\n" + source
 	}
 	return errors.New(text)
-}
-
-// locate adds a line to the error of a value that reads itself, which comes without one.
-func locate(err error, settings ast.Node, cfg any) error {
-	var e yaml.Error
-	m, ok := settings.(*ast.MappingNode)
-	if errors.As(err, &e) || !ok {
-		return err
-	}
-	for _, v := range m.Values {
-		one := ast.Mapping(m.Start, false, v)
-		if decode(one, reflect.New(reflect.TypeOf(cfg).Elem()).Interface()) != nil {
-			return fmt.Errorf("line %d: %s: %w", v.Key.GetToken().Position.Line, v.Key, err)
-		}
-	}
-	return err
 }
 
 // Env sets the fields for which environ has a variable with the prefix, such as WEIR_TM_DATA_DIR. Variables with the prefix that

@@ -60,7 +60,7 @@ func (m *material) expires() time.Time {
 // load reads the files.
 func load(f Files) (*material, error) {
 	m := &material{nodes: x509.NewCertPool(), known: x509.NewCertPool()}
-	nodes, err := authorities(f.CA)
+	nodes, err := authorities("tls_ca", f.CA)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func load(f Files) (*material, error) {
 		m.known.AddCert(c)
 	}
 	if f.UserCA != "" {
-		users, err := authorities(f.UserCA)
+		users, err := authorities("user_ca", f.UserCA)
 		if err != nil {
 			return nil, err
 		}
@@ -93,11 +93,11 @@ func load(f Files) (*material, error) {
 func pair(f Files) (*tls.Certificate, error) {
 	certPEM, err := os.ReadFile(f.Cert)
 	if err != nil {
-		return nil, fmt.Errorf("read the certificate: %w", err)
+		return nil, fmt.Errorf("tls_cert: read the certificate: %w", err)
 	}
 	keyPEM, err := os.ReadFile(f.Key)
 	if err != nil {
-		return nil, fmt.Errorf("read the key: %w", err)
+		return nil, fmt.Errorf("tls_key: read the key: %w", err)
 	}
 	defer clear(keyPEM)
 	cert, err := tls.X509KeyPair(certPEM, keyPEM)
@@ -112,11 +112,11 @@ func pair(f Files) (*tls.Certificate, error) {
 
 var errNoCertificate = errors.New("holds no certificate in PEM form")
 
-// authorities reads a file of one or more certificates.
-func authorities(file string) ([]*x509.Certificate, error) {
+// authorities reads a file of one or more certificates, which a configuration key names.
+func authorities(key, file string) ([]*x509.Certificate, error) {
 	rest, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("read the authorities: %w", err)
+		return nil, fmt.Errorf("%s: read the authorities: %w", key, err)
 	}
 	var out []*x509.Certificate
 	for {

@@ -644,8 +644,11 @@ func TestConfigShowsWhatWouldRun(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("slots: 3\nslotz: 4\n"), 0o600))
 	code, _, messages = weir(t, environ, "taskmanager")
 	require.Equal(t, 1, code)
-	require.Contains(t, messages, "line 2, column 1")
-	require.Contains(t, messages, "slotz")
+	require.Contains(t, messages, "line 2: slotz")
+
+	code, _, messages = weir(t, environ, "config", "taskmanager", "--config=", "--storage-url", "file:///s", "--tls-cert", "c", "--tls-key", "k", "--tls-ca", "/no/ca")
+	require.Equal(t, 1, code)
+	require.Contains(t, messages, "tls_ca: read the authorities: open /no/ca")
 
 	code, out, messages = weir(t, nil, "config", "jobmanager", "--data-dir", "/d", "--storage-url", "file:///s", "-o", "json")
 	require.Zero(t, code, messages)

@@ -22,14 +22,15 @@ type role[C any] struct {
 	prefix string // of environment variables
 	basis  func() C
 	check  func(C) error
+	files  func(C) error // checks the files that it names
 	run    func(context.Context, C, *slog.Logger) error
 	// limit is how long the node may take to stop, whatever it depends on does.
 	limit func(C) time.Duration
 }
 
-var jobManagerRole = role[jobmanager.Config]{"jobmanager", "WEIR_JM", jobmanager.Default, jobmanager.Config.Validate, jobmanager.Run, jobManagerLimit}
+var jobManagerRole = role[jobmanager.Config]{"jobmanager", "WEIR_JM", jobmanager.Default, jobmanager.Config.Validate, jobmanager.Config.CheckFiles, jobmanager.Run, jobManagerLimit}
 
-var taskManagerRole = role[taskmanager.Config]{"taskmanager", "WEIR_TM", taskmanager.Default, taskmanager.Config.Validate, taskmanager.Run, taskManagerLimit}
+var taskManagerRole = role[taskmanager.Config]{"taskmanager", "WEIR_TM", taskmanager.Default, taskmanager.Config.Validate, taskmanager.Config.CheckFiles, taskmanager.Run, taskManagerLimit}
 
 // stopSlack is what stopping may take beyond what the settings say: closing files, cutting connections.
 const stopSlack = 8 * time.Second
@@ -72,9 +73,9 @@ func (r role[C]) flags(a *app, cmd *cobra.Command) func() (C, error) {
 		if *file != "" {
 			fileErr = config.File(*file, &cfg)
 		}
-		err := errors.Join(fileErr, config.Env(r.prefix, a.Environ, &cfg, r.prefix+"_CONFIG"), apply(&cfg))
+		err := errors.Join(fileErr, config.Env(r.prefix, a.Environ, &cfg, r.prefix+"_CONFIG"), apply(&cfg), r.check(cfg))
 		if err == nil {
-			err = r.check(cfg)
+			err = r.files(cfg)
 		}
 		if err != nil {
 			return cfg, fmt.Errorf("the configuration of the %s has problems:\n%w", r.name, err)
