@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -27,13 +28,15 @@ const (
 
 var errNoTaskManager = errors.New("no TaskManager is connected that could start a worker for it")
 
-// errand is a worker of an ended job, beside all attempts and not in the log: it opens the sinks to look at transactions or to end them,
-// and runs nothing. What it does is idempotent, so that it does not matter if two leaders do it.
+// errand is a worker of an ended job: it opens the sinks to look at transactions or to end them, and runs nothing. What it does is
+// idempotent, so that it stands beside all attempts and not in the log, and it does not matter if two leaders do it. One that may have to
+// write lost output again is an attempt in the log.
 type errand struct {
 	m      *Manager
 	rec    *raftv1.JobRecord
-	number uint64 // of its attempt: larger than that of any real one
+	number uint64 // of its attempt: larger than that of any real one, unless it is in the log
 	tm     string
+	token  string
 	box    *mailbox
 	over   chan struct{} // closed when the errand has ended
 }
@@ -48,6 +51,9 @@ func (m *Manager) beginErrand(ctx context.Context, rec *raftv1.JobRecord) (*erra
 			e := &errand{m: m, rec: rec, number: m.lastErrand, box: newMailbox(), over: make(chan struct{})}
 			m.errands[rec.GetId()] = e
 			m.mu.Unlock()
+			if now, ok := m.cfg.Log.View().Job(rec.GetId()); ok {
+				e.rec = now // the former one may have changed it
+			}
 			return e, nil
 		}
 		m.mu.Unlock()
@@ -83,8 +89,8 @@ func (m *Manager) errandOf(jobID string, attempt uint64) *errand {
 	return nil
 }
 
-// start orders the worker and waits until it is prepared.
-func (e *errand) start(ctx context.Context, inspect bool) (*workerv1.Prepared, error) {
+// place chooses the TaskManager with the most room, for all slots.
+func (e *errand) place() ([]*raftv1.Placement, error) {
 	tms := e.m.sessions.TaskManagers()
 	best := -1
 	for i, tm := range tms {
@@ -96,25 +102,73 @@ func (e *errand) start(ctx context.Context, inspect bool) (*workerv1.Prepared, e
 		return nil, errNoTaskManager
 	}
 	tm := tms[best]
-	layout := &raftv1.JobRecord{Graph: e.rec.GetGraph(), Attempt: e.number}
+	var out []*raftv1.Placement
 	for i := range scheduler.SlotsOf(e.rec.GetGraph()) {
-		layout.Placements = append(layout.Placements, &raftv1.Placement{Slot: uint32(i), TaskmanagerId: tm.ID, Incarnation: tm.Incarnation, Host: tm.Host})
+		out = append(out, &raftv1.Placement{Slot: uint32(i), TaskmanagerId: tm.ID, Incarnation: tm.Incarnation, Host: tm.Host})
 	}
 	token := make([]byte, 16)
 	_, _ = rand.Read(token)
-	e.tm = tm.ID
+	e.token = hex.EncodeToString(token)
+	return out, nil
+}
+
+// intoLog makes the errand an attempt in the log, if its sinks may write lost output again.
+func (e *errand) intoLog(ctx context.Context, placements []*raftv1.Placement) error {
+	if !fsm.DurableOutput(e.rec.GetGraph()) {
+		return nil
+	}
+	number := e.rec.GetAttempt() + 1
+	res, err := e.m.cfg.Log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_SettleEnded{SettleEnded: &raftv1.SettleEnded{
+		JobId: e.rec.GetId(), Attempt: number, Placements: placements, Token: e.token,
+	}}})
+	if err = cmp.Or(err, res.Err); err != nil {
+		return err
+	}
+	e.m.mu.Lock()
+	e.rec, e.number = res.Job, number
+	e.m.mu.Unlock()
+	return nil
+}
+
+// start orders the worker and waits until it is prepared, or has written lost output again.
+func (e *errand) start(ctx context.Context, placements []*raftv1.Placement, inspect bool) (*workerv1.Event, error) {
+	layout := &raftv1.JobRecord{Graph: e.rec.GetGraph(), Attempt: e.number, Placements: placements}
+	host := placements[0].GetHost()
+	e.tm = placements[0].GetTaskmanagerId()
 	err := e.send(&clusterv1.SessionResponse{Message: &clusterv1.SessionResponse_StartWorker{StartWorker: &clusterv1.StartWorker{
 		ArtifactSha256: e.rec.GetArtifactSha256(), Args: e.rec.GetArgs(), Prepare: &workerv1.Prepare{
 			ClusterId: e.m.cfg.ClusterID, JobId: e.rec.GetId(), JobName: e.rec.GetName(), Attempt: e.number,
 			Fingerprint: e.rec.GetGraph().GetFingerprint(), Parallelism: e.rec.GetParallelism(), Tasks: newAttempt(layout, true).workers[0].tasks,
-			Restore: lossy(fsm.RestorePoint(e.rec)), Token: hex.EncodeToString(token), BindHost: tm.Host, AdvertiseHost: tm.Host,
+			Restore: lossy(fsm.RestorePoint(e.rec)), Token: e.token, BindHost: host, AdvertiseHost: host,
 			SettleOnly: true, InspectOnly: inspect,
 		},
 	}}})
 	if err != nil {
-		return nil, fmt.Errorf("start a worker on %s: %w", tm.Host, err)
+		return nil, fmt.Errorf("start a worker on %s: %w", host, err)
 	}
-	ev, err := e.await(ctx, func(ev *workerv1.Event) bool { return ev.GetPrepared() != nil })
+	return e.await(ctx, func(ev *workerv1.Event) bool { return ev.GetPrepared() != nil || ev.GetRewritten() != nil })
+}
+
+// settle starts a worker that commits what the last checkpoint lists, and returns what it says of that.
+func (e *errand) settle(ctx context.Context) (*workerv1.Prepared, error) {
+	placements, err := e.place()
+	if err != nil {
+		return nil, err
+	}
+	if err := e.intoLog(ctx, placements); err != nil {
+		return nil, err
+	}
+	ev, err := e.start(ctx, placements, false)
+	if again := ev.GetRewritten(); again != nil {
+		var res fsm.Result
+		res, err = e.m.cfg.Log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_ReplaceTransactions{ReplaceTransactions: &raftv1.ReplaceTransactions{
+			JobId: e.rec.GetId(), Attempt: e.number, Checkpoint: fsm.RestorePoint(e.rec).GetCheckpoint(), Replacements: again.GetReplacements(),
+		}}})
+		if err = cmp.Or(err, res.Err); err != nil {
+			return nil, fmt.Errorf("what was written again could not be put in the place of lost transactions: %w", err)
+		}
+		ev, err = e.ask(ctx, commitRewrittenCommand(), func(ev *workerv1.Event) bool { return ev.GetPrepared() != nil })
+	}
 	return ev.GetPrepared(), err
 }
 
@@ -176,8 +230,11 @@ func (m *Manager) inspectEnded(ctx context.Context, rec *raftv1.JobRecord, cmd *
 		return a, err
 	}
 	defer e.end()
-	cmd.Request = e.number
-	_, err = e.start(ctx, true)
+	cmd.Request, cmd.Attempts = e.number, e.rec.GetUnfenced()
+	placements, err := e.place()
+	if err == nil {
+		_, err = e.start(ctx, placements, true)
+	}
 	if err == nil {
 		var ev *workerv1.Event
 		ev, err = e.ask(ctx, &workerv1.Command{Command: &workerv1.Command_Transactions{Transactions: cmd}},
@@ -200,11 +257,10 @@ func (m *Manager) SettleAgain(jobID string) {
 	}
 }
 
-// settleEnded goes on, beside everything else, with the settling of a job that ended with transactions left open. One with durable output
-// may have to write records again, which takes an attempt of its own: a job that is submitted from the checkpoint does that.
+// settleEnded goes on, beside everything else, with the settling of a job that ended with transactions left open.
 func (m *Manager) settleEnded(rec *raftv1.JobRecord) {
 	m.mu.Lock()
-	if rec.GetUnsettled() == "" || !rec.GetGraph().GetTransactionsCommand() || m.unsettled[rec.GetId()] != nil || fsm.DurableOutput(rec.GetGraph()) {
+	if rec.GetUnsettled() == "" || !rec.GetGraph().GetTransactionsCommand() || m.unsettled[rec.GetId()] != nil {
 		m.mu.Unlock()
 		return
 	}
@@ -249,10 +305,11 @@ func (m *Manager) settleEndedOnce(ctx context.Context, jobID string) (done bool,
 		return false, err
 	}
 	defer e.end()
-	prepared, err := e.start(limited, false)
+	prepared, err := e.settle(limited)
 	if err != nil {
 		return false, err
 	}
+	rec = e.rec
 	if lost := prepared.GetLost(); len(lost) > 0 {
 		if _, err := m.cfg.Log.Propose(ctx, LossCommand(jobID, lost)); err != nil {
 			return false, err

@@ -11,6 +11,7 @@ import (
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 )
 
@@ -309,5 +310,154 @@ func TestErrandsOfAJobComeOneAfterTheOther(t *testing.T) {
 		f.eventOf(theTM, attempt, doneEvent(&workerv1.TransactionsDone{}))
 		require.Len(t, given(t, first).Done, 1)
 		require.Len(t, f.errands(), 2, "one of the two that wait")
+	})
+}
+
+// durableUnsettled is endedUnsettled with output that is kept with the checkpoints.
+func durableUnsettled(t *testing.T) setup {
+	s := endedUnsettled(t)
+	graph := s.graph
+	s.graph = func(g *jobv1.Graph) {
+		graph(g)
+		g.Vertices[0].Operators[0].DurableOutput = true
+	}
+	return s
+}
+
+// rewrittenEvent tells of a transaction in the place of that of checkpoint 3.
+func rewrittenEvent() *workerv1.Event {
+	return &workerv1.Event{Event: &workerv1.Event_Rewritten{Rewritten: &workerv1.Rewritten{Replacements: []*workerv1.Replacement{{
+		Uid: "v", Replaced: []*workerv1.ReplacedTransactions{{Checkpoints: []uint64{3}}},
+		Committable: &snapshotv1.Committable{Checkpoint: 3, Payload: []byte("a")},
+	}}}}}
+}
+
+// commits counts the commands to commit what was written again.
+func (f *fixture) commits() (n int) {
+	f.sessions.mu.Lock()
+	defer f.sessions.mu.Unlock()
+	for _, m := range f.sessions.messages {
+		if m.GetWorkerCommand().GetCommand().GetCommitRewritten() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Lost output that is kept is written again for a job that has ended too, by an attempt of the log, whose entry comes before the commit.
+func TestKeptOutputOfAnEndedJobIsWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := durableUnsettled(t).begin(t)
+		time.Sleep(5 * time.Second)
+		order, attempt := f.errand(1)
+		require.EqualValues(t, 2, attempt)
+		require.EqualValues(t, 2, f.record().GetAttempt())
+		require.Equal(t, f.record().GetToken(), order.GetPrepare().GetToken())
+		require.Empty(t, f.manager.Stale([]*clusterv1.RunningAttempt{{JobId: jobID, Attempt: attempt}}))
+		f.set(func() {
+			f.log.lose = func(cmd *raftv1.Command) (bool, bool) {
+				require.False(t, cmd.GetReplaceTransactions() != nil && f.commits() > 0, "the entry comes first")
+				return false, true
+			}
+		})
+		f.eventOf(theTM, attempt, rewrittenEvent())
+		require.Len(t, f.record().GetReplaced().GetReplacements(), 1)
+		require.Equal(t, 1, f.commits())
+		require.Empty(t, f.starts(), "nothing is fenced before everything is committed")
+		f.preparedWith(attempt)
+		require.EqualValues(t, 1, f.starts()[0].GetFence()[0].GetAttempt())
+		f.eventOf(theTM, attempt, startedEvent())
+		require.Empty(t, f.record().GetUnsettled())
+		require.Empty(t, f.unfenced())
+		require.Nil(t, f.record().GetReplaced())
+		require.Equal(t, jobv1.JobState_JOB_STATE_CANCELED, f.record().GetState())
+	})
+}
+
+// The next one commits what the former one wrote, and fences it.
+func TestAnErrandThatDiesWithWhatItHasWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := durableUnsettled(t).begin(t)
+		time.Sleep(5 * time.Second)
+		_, first := f.errand(1)
+		f.eventOf(theTM, first, rewrittenEvent())
+		f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: first, ExitCode: 1})
+		require.True(t, f.stopped(first))
+		time.Sleep(10 * time.Second)
+		order, second := f.errand(2)
+		require.EqualValues(t, 3, second)
+		require.Equal(t, "a", string(order.GetPrepare().GetRestore().GetReplacements()[0].GetCommittable().GetPayload()))
+		f.preparedWith(second)
+		require.Equal(t, []uint64{1, 2}, f.unfenced())
+		require.Len(t, f.starts()[0].GetFence(), 2)
+		f.eventOf(theTM, second, startedEvent())
+		require.Empty(t, f.unfenced())
+		require.Empty(t, f.record().GetUnsettled())
+	})
+}
+
+func TestAnErrandWhoseEntryHasNoKnownOutcomeIsFollowedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := durableUnsettled(t).begin(t)
+		lost := false
+		f.set(func() {
+			f.log.lose = func(cmd *raftv1.Command) (bool, bool) {
+				if cmd.GetSettleEnded() != nil && !lost {
+					lost = true
+					return true, true
+				}
+				return false, true
+			}
+		})
+		time.Sleep(5 * time.Second)
+		require.Empty(t, f.errands(), "nobody knows whether its attempt is the current one")
+		time.Sleep(10 * time.Second)
+		_, attempt := f.errand(1)
+		require.EqualValues(t, 3, attempt)
+	})
+}
+
+// A job that was submitted from the checkpoint meanwhile writes again what was lost, and nobody beside it.
+func TestAnErrandGivesWayToAJobThatBeganWithTheCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := durableUnsettled(t).begin(t)
+		time.Sleep(5 * time.Second)
+		_, attempt := f.errand(1)
+		f.set(func() {
+			res := f.log.state.Apply(f.log.state.View().Index()+1, &raftv1.Command{Command: &raftv1.Command_CreateJob{CreateJob: &raftv1.CreateJob{Job: &raftv1.JobRecord{
+				Id: "k", RequestId: "k", Name: "k", Graph: f.log.state.View().Jobs()[0].GetGraph(),
+				From: &workerv1.RestorePoint{Checkpoint: 3, Metadata: f.log.state.View().Jobs()[0].GetCheckpoints()[0].GetMetadata()},
+			}}}})
+			require.NoError(t, res.Err)
+		})
+		f.eventOf(theTM, attempt, rewrittenEvent())
+		require.Zero(t, f.commits())
+		require.True(t, f.stopped(attempt))
+		require.Nil(t, f.record().GetReplaced())
+		time.Sleep(time.Hour)
+		f.errand(1)
+	})
+}
+
+// Whoever looks at the transactions of an ended job, or ends one, is shown what has taken the place of lost ones and is not known to be
+// committed.
+func TestTransactionsOfAnEndedJobWithAPendingReplacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := durableUnsettled(t).begin(t)
+		time.Sleep(5 * time.Second)
+		_, settling := f.errand(1)
+		c := f.ask(t.Context())
+		f.errand(1) // one after the other
+		f.eventOf(theTM, settling, rewrittenEvent())
+		f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: settling, ExitCode: 1})
+		order, looking := f.errand(2)
+		require.True(t, order.GetPrepare().GetInspectOnly())
+		require.Greater(t, looking, uint64(1<<32), "it is no attempt of the log")
+		require.EqualValues(t, 2, f.record().GetAttempt())
+		require.Equal(t, "a", string(order.GetPrepare().GetRestore().GetReplacements()[0].GetCommittable().GetPayload()))
+		f.preparedWith(looking)
+		f.eventOf(theTM, looking, doneEvent(&workerv1.TransactionsDone{}))
+		require.NoError(t, given(t, c).err)
+		require.Equal(t, 1, f.commits(), "by the one that has written it")
 	})
 }

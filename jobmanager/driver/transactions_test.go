@@ -275,7 +275,7 @@ func TestFormerAttemptsAreFencedEvery30sUntilTheirWorkersAreDead(t *testing.T) {
 		time.Sleep(29 * time.Second)
 		require.Empty(t, f.fencings())
 		for n := 1; n <= 3; n++ {
-			time.Sleep(begin.Add(time.Duration(n) * 30 * time.Second).Sub(time.Now()))
+			time.Sleep(time.Until(begin.Add(time.Duration(n) * 30 * time.Second)))
 			got := f.fencings()
 			require.Len(t, got, n)
 			require.EqualValues(t, 1, got[n-1].GetAttempts()[0].GetAttempt())

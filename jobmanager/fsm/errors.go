@@ -18,6 +18,8 @@ var (
 	ErrNotStarted = errors.New("attempt is not started")
 	// ErrBeingSettled: another job is about to settle the transactions of the checkpoint.
 	ErrBeingSettled = errors.New("transactions of the checkpoint are being settled")
+	// ErrSettled: the job has ended with nothing unsettled.
+	ErrSettled = errors.New("job is settled")
 	// ErrStarted: the attempt has been started, so that what it restored is committed.
 	ErrStarted = errors.New("attempt is started")
 	// ErrCheckpointNotNewer: a checkpoint with this or a higher id is completed.

@@ -66,6 +66,9 @@ func settleResult(c *raftv1.SettleResult) change {
 		if r.GetUnsettled() != c.GetUnsettled() {
 			r.Unsettled, changed = c.GetUnsettled(), true
 		}
+		if r.GetUnsettled() == "" {
+			r.Token, r.Placements = "", nil
+		}
 		fenced := func(attempt uint64) bool { return slices.Contains(c.GetAttempts(), attempt) }
 		before := len(r.GetUnfenced())
 		r.Unfenced = slices.DeleteFunc(r.Unfenced, func(f *workerv1.FencedAttempt) bool { return fenced(f.GetAttempt()) })

@@ -44,10 +44,8 @@ func (s *State) begin(from *workerv1.RestorePoint) (*workerv1.RestorePoint, erro
 		from.Settled = true
 		return from, nil
 	}
-	for _, r := range s.v.jobs {
-		if !Terminal(r.GetState()) && unsettled(r.GetFrom()) && r.GetFrom().GetMetadata().GetName() == from.GetMetadata().GetName() {
-			return nil, fmt.Errorf("%w by job %s (%s), which began with it too; wait until that one runs, or cancel it", ErrBeingSettled, r.GetName(), r.GetId())
-		}
+	if r := s.beginningWith(from, ""); r != nil {
+		return nil, fmt.Errorf("%w by job %s (%s), which began with it too; wait until that one runs, or cancel it", ErrBeingSettled, r.GetName(), r.GetId())
 	}
 	if replaced := s.v.jobs[i].GetReplaced(); replaced.GetCheckpoint() == cp.GetId() {
 		from = proto.CloneOf(from)

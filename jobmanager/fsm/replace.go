@@ -12,12 +12,18 @@ import (
 
 // replaceTransactions makes transactions of the attempt being prepared take the place of lost ones of its restore point. The entry
 // comes before their commit, so whoever restores from that checkpoint next finds the same ones here.
-func replaceTransactions(c *raftv1.ReplaceTransactions) change {
+func (s *State) replaceTransactions(c *raftv1.ReplaceTransactions) change {
 	return func(r *raftv1.JobRecord) error {
 		if c.GetAttempt() != r.GetAttempt() || c.GetAttempt() == 0 {
 			return fmt.Errorf("attempt %d, current is %d: %w", c.GetAttempt(), r.GetAttempt(), ErrStaleAttempt)
 		}
-		if settling := r.GetState() == jobv1.JobState_JOB_STATE_SETTLING && r.GetSettlingAttempt(); !settling {
+		switch {
+		case settlingEnded(r):
+			if err := s.settledElsewhere(r); err != nil {
+				return err
+			}
+		case r.GetState() == jobv1.JobState_JOB_STATE_SETTLING && r.GetSettlingAttempt():
+		default:
 			if err := live(r); err != nil {
 				return err
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 // Level is the command level of this program: the highest command number it understands.
-const Level = 21
+const Level = 24
 
 // FirstLevel is the command level of the first program, which a member has that has not told its own.
 const FirstLevel = 18
@@ -106,7 +106,9 @@ func (s *State) Apply(index uint64, cmd *raftv1.Command) Result {
 	case *raftv1.Command_ForgetJob:
 		return s.forgetJob(c.ForgetJob)
 	case *raftv1.Command_ReplaceTransactions:
-		return s.tellOrigin(s.update(c.ReplaceTransactions.GetJobId(), replaceTransactions(c.ReplaceTransactions)))
+		return s.tellOrigin(s.update(c.ReplaceTransactions.GetJobId(), s.replaceTransactions(c.ReplaceTransactions)))
+	case *raftv1.Command_SettleEnded:
+		return s.update(c.SettleEnded.GetJobId(), s.settleEnded(c.SettleEnded))
 	}
 	number, _, _ := protowire.ConsumeTag(cmd.ProtoReflect().GetUnknown())
 	panic(fmt.Sprintf("fsm: log entry %d holds command %d, and this program knows commands up to %d only: "+

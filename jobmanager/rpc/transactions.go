@@ -66,7 +66,8 @@ func (s *Services) ResolveTransaction(ctx context.Context, req *jobv1.ResolveTra
 	if i >= 0 {
 		known = before.GetTransactions()[i]
 	}
-	loses := !req.GetCommit() && known.GetListed() && known.GetState() != jobv1.TransactionState_TRANSACTION_STATE_COMMITTED
+	loses := !req.GetCommit() && known.GetListed() && known.GetState() != jobv1.TransactionState_TRANSACTION_STATE_COMMITTED &&
+		!keptOutput(rec.GetGraph(), known.GetSink())
 	a, err := l.Jobs.Transactions(ctx, rec, &workerv1.Transactions{Action: &workerv1.Transactions_Resolve{Resolve: &workerv1.ResolveTransaction{
 		Transaction: id, Commit: req.GetCommit(), Force: req.GetForce(),
 	}}})
@@ -111,6 +112,18 @@ func decided(a driver.Answers) *workerv1.TransactionsDone {
 		}
 	}
 	return nil
+}
+
+// keptOutput reports whether a sink keeps the records of its prepared transactions: an aborted one is written again by whoever settles it.
+func keptOutput(g *jobv1.Graph, sink string) bool {
+	for _, v := range g.GetVertices() {
+		for _, op := range v.GetOperators() {
+			if op.GetUid() == sink {
+				return op.GetDurableOutput()
+			}
+		}
+	}
+	return false
 }
 
 // recordForced records the output that an operator has given up.

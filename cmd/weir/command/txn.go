@@ -149,7 +149,8 @@ const (
 func (a *app) txnEnd(commit bool) *cobra.Command {
 	what, consequence := "abort", loseRecords
 	long := `Abort a transaction that no process will end: one of a former attempt, or of a job that has ended. One that a completed checkpoint lists is
-refused, because nobody reads its records again: with --force lose-records it is aborted, and recorded as an accepted loss.`
+refused, because nobody reads its records again: with --force lose-records it is aborted, and recorded as an accepted loss. A sink with
+durable output has kept the records: they are written again when the job is settled, and nothing is lost.`
 	if commit {
 		what, consequence = "commit", duplicateRecords
 		long = `Commit a prepared transaction of a job that has ended, or of a former attempt. One that no completed checkpoint lists is refused, because its

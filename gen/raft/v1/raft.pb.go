@@ -2077,6 +2077,77 @@ func (x *SettleResult) GetUnsettled() string {
 	return ""
 }
 
+// SettleEnded begins an attempt that goes on with the settling of a job which has ended with something unsettled, and which may have to
+// write lost output again. The job's state stays what it is.
+type SettleEnded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// Must be the current attempt + 1.
+	Attempt       uint64       `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Placements    []*Placement `protobuf:"bytes,3,rep,name=placements,proto3" json:"placements,omitempty"`
+	Token         string       `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleEnded) Reset() {
+	*x = SettleEnded{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleEnded) ProtoMessage() {}
+
+func (x *SettleEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleEnded.ProtoReflect.Descriptor instead.
+func (*SettleEnded) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SettleEnded) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *SettleEnded) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *SettleEnded) GetPlacements() []*Placement {
+	if x != nil {
+		return x.Placements
+	}
+	return nil
+}
+
+func (x *SettleEnded) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
 // ReplaceTransactions makes transactions of a restoring attempt take the place of lost ones of its restore point. They are committed only
 // afterwards, so that whoever restores next commits the same ones.
 type ReplaceTransactions struct {
@@ -2093,7 +2164,7 @@ type ReplaceTransactions struct {
 
 func (x *ReplaceTransactions) Reset() {
 	*x = ReplaceTransactions{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2176,7 @@ func (x *ReplaceTransactions) String() string {
 func (*ReplaceTransactions) ProtoMessage() {}
 
 func (x *ReplaceTransactions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2189,7 @@ func (x *ReplaceTransactions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceTransactions.ProtoReflect.Descriptor instead.
 func (*ReplaceTransactions) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{28}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReplaceTransactions) GetJobId() string {
@@ -2175,6 +2246,7 @@ type Command struct {
 	//	*Command_RecordLoss
 	//	*Command_SettleResult
 	//	*Command_ReplaceTransactions
+	//	*Command_SettleEnded
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2182,7 +2254,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2266,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2279,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{29}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2406,6 +2478,15 @@ func (x *Command) GetReplaceTransactions() *ReplaceTransactions {
 	return nil
 }
 
+func (x *Command) GetSettleEnded() *SettleEnded {
+	if x != nil {
+		if x, ok := x.Command.(*Command_SettleEnded); ok {
+			return x.SettleEnded
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -2494,6 +2575,11 @@ type Command_ReplaceTransactions struct {
 	ReplaceTransactions *ReplaceTransactions `protobuf:"bytes,19,opt,name=replace_transactions,json=replaceTransactions,proto3,oneof"`
 }
 
+type Command_SettleEnded struct {
+	// 22 and 23 are for commands to come.
+	SettleEnded *SettleEnded `protobuf:"bytes,24,opt,name=settle_ended,json=settleEnded,proto3,oneof"`
+}
+
 func (*Command_InitCluster) isCommand_Command() {}
 
 func (*Command_CreateJob) isCommand_Command() {}
@@ -2536,6 +2622,8 @@ func (*Command_SettleResult) isCommand_Command() {}
 
 func (*Command_ReplaceTransactions) isCommand_Command() {}
 
+func (*Command_SettleEnded) isCommand_Command() {}
+
 // Snapshot is the whole state machine. In a snapshot file it comes without jobs, followed by job_count JobRecords; every message is
 // preceded by its size as a varint.
 type Snapshot struct {
@@ -2551,7 +2639,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2651,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2664,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{30}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Snapshot) GetFormatVersion() uint32 {
@@ -2802,14 +2890,21 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"checkpoint\x18\x02 \x01(\x04R\n" +
 	"checkpoint\x12\x1a\n" +
 	"\battempts\x18\x03 \x03(\x04R\battempts\x12\x1c\n" +
-	"\tunsettled\x18\x04 \x01(\tR\tunsettled\"\xa7\x01\n" +
+	"\tunsettled\x18\x04 \x01(\tR\tunsettled\"\x8d\x01\n" +
+	"\vSettleEnded\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x127\n" +
+	"\n" +
+	"placements\x18\x03 \x03(\v2\x17.weir.raft.v1.PlacementR\n" +
+	"placements\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\tR\x05token\"\xa7\x01\n" +
 	"\x13ReplaceTransactions\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
 	"checkpoint\x12?\n" +
-	"\freplacements\x18\x04 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xa9\v\n" +
+	"\freplacements\x18\x04 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xe9\v\n" +
 	"\aCommand\x12>\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x19.weir.raft.v1.InitClusterH\x00R\vinitCluster\x128\n" +
 	"\n" +
@@ -2837,7 +2932,8 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\vrecord_loss\x18\x14 \x01(\v2\x18.weir.raft.v1.RecordLossH\x00R\n" +
 	"recordLoss\x12A\n" +
 	"\rsettle_result\x18\x15 \x01(\v2\x1a.weir.raft.v1.SettleResultH\x00R\fsettleResult\x12V\n" +
-	"\x14replace_transactions\x18\x13 \x01(\v2!.weir.raft.v1.ReplaceTransactionsH\x00R\x13replaceTransactionsB\t\n" +
+	"\x14replace_transactions\x18\x13 \x01(\v2!.weir.raft.v1.ReplaceTransactionsH\x00R\x13replaceTransactions\x12>\n" +
+	"\fsettle_ended\x18\x18 \x01(\v2\x19.weir.raft.v1.SettleEndedH\x00R\vsettleEndedB\t\n" +
 	"\acommand\"\xcf\x01\n" +
 	"\bSnapshot\x12%\n" +
 	"\x0eformat_version\x18\x01 \x01(\rR\rformatVersion\x12\x1d\n" +
@@ -2859,7 +2955,7 @@ func file_weir_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_weir_raft_v1_raft_proto_rawDescData
 }
 
-var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*Placement)(nil),            // 0: weir.raft.v1.Placement
 	(*AttemptWorkers)(nil),       // 1: weir.raft.v1.AttemptWorkers
@@ -2889,76 +2985,79 @@ var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*ForgetJob)(nil),            // 25: weir.raft.v1.ForgetJob
 	(*RecordLoss)(nil),           // 26: weir.raft.v1.RecordLoss
 	(*SettleResult)(nil),         // 27: weir.raft.v1.SettleResult
-	(*ReplaceTransactions)(nil),  // 28: weir.raft.v1.ReplaceTransactions
-	(*Command)(nil),              // 29: weir.raft.v1.Command
-	(*Snapshot)(nil),             // 30: weir.raft.v1.Snapshot
-	(*v1.Segment)(nil),           // 31: weir.snapshot.v1.Segment
-	(*v11.Replacement)(nil),      // 32: weir.worker.v1.Replacement
-	(*v12.Graph)(nil),            // 33: weir.job.v1.Graph
-	(*v11.RestorePoint)(nil),     // 34: weir.worker.v1.RestorePoint
-	(v12.JobState)(0),            // 35: weir.job.v1.JobState
-	(*v11.FencedAttempt)(nil),    // 36: weir.worker.v1.FencedAttempt
-	(*v12.Failure)(nil),          // 37: weir.job.v1.Failure
-	(*v12.LostOutput)(nil),       // 38: weir.job.v1.LostOutput
+	(*SettleEnded)(nil),          // 28: weir.raft.v1.SettleEnded
+	(*ReplaceTransactions)(nil),  // 29: weir.raft.v1.ReplaceTransactions
+	(*Command)(nil),              // 30: weir.raft.v1.Command
+	(*Snapshot)(nil),             // 31: weir.raft.v1.Snapshot
+	(*v1.Segment)(nil),           // 32: weir.snapshot.v1.Segment
+	(*v11.Replacement)(nil),      // 33: weir.worker.v1.Replacement
+	(*v12.Graph)(nil),            // 34: weir.job.v1.Graph
+	(*v11.RestorePoint)(nil),     // 35: weir.worker.v1.RestorePoint
+	(v12.JobState)(0),            // 36: weir.job.v1.JobState
+	(*v11.FencedAttempt)(nil),    // 37: weir.worker.v1.FencedAttempt
+	(*v12.Failure)(nil),          // 38: weir.job.v1.Failure
+	(*v12.LostOutput)(nil),       // 39: weir.job.v1.LostOutput
 }
 var file_weir_raft_v1_raft_proto_depIdxs = []int32{
 	2,  // 0: weir.raft.v1.AttemptWorkers.workers:type_name -> weir.raft.v1.WorkerHost
-	31, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
-	32, // 2: weir.raft.v1.Replacements.replacements:type_name -> weir.worker.v1.Replacement
-	33, // 3: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
-	34, // 4: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
-	35, // 5: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
-	35, // 6: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
+	32, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
+	33, // 2: weir.raft.v1.Replacements.replacements:type_name -> weir.worker.v1.Replacement
+	34, // 3: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
+	35, // 4: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
+	36, // 5: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
+	36, // 6: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
 	0,  // 7: weir.raft.v1.JobRecord.placements:type_name -> weir.raft.v1.Placement
 	3,  // 8: weir.raft.v1.JobRecord.checkpoints:type_name -> weir.raft.v1.CompletedCheckpoint
 	3,  // 9: weir.raft.v1.JobRecord.garbage:type_name -> weir.raft.v1.CompletedCheckpoint
-	36, // 10: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
-	37, // 11: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
+	37, // 10: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
+	38, // 11: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
 	4,  // 12: weir.raft.v1.JobRecord.savepoints:type_name -> weir.raft.v1.Savepoint
-	34, // 13: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
+	35, // 13: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
 	5,  // 14: weir.raft.v1.JobRecord.restart_history:type_name -> weir.raft.v1.RestartEntry
 	1,  // 15: weir.raft.v1.JobRecord.unfenced_workers:type_name -> weir.raft.v1.AttemptWorkers
-	38, // 16: weir.raft.v1.JobRecord.lost:type_name -> weir.job.v1.LostOutput
+	39, // 16: weir.raft.v1.JobRecord.lost:type_name -> weir.job.v1.LostOutput
 	6,  // 17: weir.raft.v1.JobRecord.replaced:type_name -> weir.raft.v1.Replacements
 	7,  // 18: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
 	0,  // 19: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
-	37, // 20: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
+	38, // 20: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
 	3,  // 21: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
-	35, // 22: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
-	35, // 23: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
-	37, // 24: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
-	35, // 25: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
+	36, // 22: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
+	36, // 23: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
+	38, // 24: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
+	36, // 25: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
 	4,  // 26: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
-	38, // 27: weir.raft.v1.RecordLoss.lost:type_name -> weir.job.v1.LostOutput
-	32, // 28: weir.raft.v1.ReplaceTransactions.replacements:type_name -> weir.worker.v1.Replacement
-	8,  // 29: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
-	9,  // 30: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
-	10, // 31: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
-	11, // 32: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
-	12, // 33: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
-	13, // 34: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
-	14, // 35: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
-	15, // 36: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
-	16, // 37: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
-	17, // 38: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
-	18, // 39: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
-	19, // 40: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
-	20, // 41: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
-	21, // 42: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
-	22, // 43: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
-	23, // 44: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
-	24, // 45: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
-	25, // 46: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
-	26, // 47: weir.raft.v1.Command.record_loss:type_name -> weir.raft.v1.RecordLoss
-	27, // 48: weir.raft.v1.Command.settle_result:type_name -> weir.raft.v1.SettleResult
-	28, // 49: weir.raft.v1.Command.replace_transactions:type_name -> weir.raft.v1.ReplaceTransactions
-	7,  // 50: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
-	24, // 51: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	39, // 27: weir.raft.v1.RecordLoss.lost:type_name -> weir.job.v1.LostOutput
+	0,  // 28: weir.raft.v1.SettleEnded.placements:type_name -> weir.raft.v1.Placement
+	33, // 29: weir.raft.v1.ReplaceTransactions.replacements:type_name -> weir.worker.v1.Replacement
+	8,  // 30: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
+	9,  // 31: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
+	10, // 32: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
+	11, // 33: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
+	12, // 34: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
+	13, // 35: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
+	14, // 36: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
+	15, // 37: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
+	16, // 38: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
+	17, // 39: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
+	18, // 40: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
+	19, // 41: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
+	20, // 42: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
+	21, // 43: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
+	22, // 44: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
+	23, // 45: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
+	24, // 46: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
+	25, // 47: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
+	26, // 48: weir.raft.v1.Command.record_loss:type_name -> weir.raft.v1.RecordLoss
+	27, // 49: weir.raft.v1.Command.settle_result:type_name -> weir.raft.v1.SettleResult
+	29, // 50: weir.raft.v1.Command.replace_transactions:type_name -> weir.raft.v1.ReplaceTransactions
+	28, // 51: weir.raft.v1.Command.settle_ended:type_name -> weir.raft.v1.SettleEnded
+	7,  // 52: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
+	24, // 53: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_weir_raft_v1_raft_proto_init() }
@@ -2966,7 +3065,7 @@ func file_weir_raft_v1_raft_proto_init() {
 	if File_weir_raft_v1_raft_proto != nil {
 		return
 	}
-	file_weir_raft_v1_raft_proto_msgTypes[29].OneofWrappers = []any{
+	file_weir_raft_v1_raft_proto_msgTypes[30].OneofWrappers = []any{
 		(*Command_InitCluster)(nil),
 		(*Command_CreateJob)(nil),
 		(*Command_NewAttempt)(nil),
@@ -2988,6 +3087,7 @@ func file_weir_raft_v1_raft_proto_init() {
 		(*Command_RecordLoss)(nil),
 		(*Command_SettleResult)(nil),
 		(*Command_ReplaceTransactions)(nil),
+		(*Command_SettleEnded)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2995,7 +3095,7 @@ func file_weir_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_raft_v1_raft_proto_rawDesc), len(file_weir_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
