@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-stream/weir/codec"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
@@ -30,7 +27,9 @@ func New[K comparable](cfg Config, key codec.Key[K]) *Backend[K] {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Backend[K]{core: &core{cfg: cfg, epoch: 1, limits: defaultLimits}, key: key}
+	return &Backend[K]{core: &core{
+		cfg: cfg, epoch: 1, limits: defaultLimits, files: files{store: cfg.Segments}, memory: memory{budget: cfg.MemoryBudget}, assumed: 64,
+	}, key: key}
 }
 
 // Open matches the declared states with the restored ones, which takes an error that is ErrSchema when they do not fit, and opens the
@@ -49,6 +48,9 @@ func (b *Backend[K]) CheckpointCompleted(n uint64) { b.core.checkpointCompleted(
 // Bytes estimates the size of the state in bytes.
 func (b *Backend[K]) Bytes() int64 { return b.core.bytes() }
 
+// Pressure tells how the state in memory stands with the memory budget. It costs nothing.
+func (b *Backend[K]) Pressure() Pressure { return b.core.pressure() }
+
 // Close ends the loading of rows and releases the segments. It does not wait for a Frozen.Write that is running.
 func (b *Backend[K]) Close() error { return b.core.close() }
 
@@ -66,19 +68,23 @@ type core struct {
 	segments []*snapshotv1.Segment
 	frozen   []*Frozen
 
-	// complete is true once every restored row is in memory; chain reads the segments until then.
-	complete bool
-	chain    *chain
-	scratch  []byte
+	// mode tells whether tables lack rows; chain reads them from segments, which have all changes up to epoch covered.
+	mode    residence
+	chain   *chain
+	covered uint64
+	files   files
+	scratch []byte
+	memory  memory
+	// assumed is the size of an encoded row of which none was measured.
+	assumed int64
 
-	stop    context.CancelFunc
-	loading sync.WaitGroup
-	closed  bool
+	stop       context.CancelFunc
+	background sync.WaitGroup
+	// generation tells loaders apart: rows of one that was stopped are dropped.
+	generation int
+	closed     bool
 
 	limits limits
-
-	// Encoded size of rows, for estimates.
-	rows, rowBytes atomic.Int64
 }
 
 func (c *core) declare(d *declaration, s state) {
@@ -99,12 +105,16 @@ func (c *core) open(ctx context.Context) error {
 		return err
 	}
 	if len(c.segments) == 0 {
-		c.complete = true
 		return nil
 	}
-	sources, err := openSources(ctx, c.cfg.Segments, c.segments)
+	c.assume()
+	sources, err := c.files.acquire(ctx, c.segments)
 	if err != nil {
 		return fmt.Errorf("restore operator %s: %w", c.cfg.Operator, err)
+	}
+	c.mode = loading
+	if !c.fits(3. / 4) {
+		c.mode = partial
 	}
 	if c.chain, err = openChain(sources, c.filterLen); err != nil {
 		return fmt.Errorf("restore operator %s: %w", c.cfg.Operator, err)
@@ -114,39 +124,10 @@ func (c *core) open(ctx context.Context) error {
 			return fmt.Errorf("restore operator %s, state %q: %w", c.cfg.Operator, d.name, err)
 		}
 	}
-	if c.cfg.Post != nil {
-		c.startLoader(sources)
+	if c.cfg.Post != nil && c.mode == loading {
+		c.startLoader()
 	}
 	return nil
-}
-
-// openSources fetches and opens segments.
-func openSources(ctx context.Context, store SegmentStore, segments []*snapshotv1.Segment) (sources []segment.Source, err error) {
-	const parallel = 4 // fetches at a time
-	sources = make([]segment.Source, len(segments))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
-	for i, s := range segments {
-		g.Go(func() error {
-			opened, err := openSegment(ctx, store, s)
-			sources[i] = segment.Source{Segment: opened, Groups: rangeOf(s.GetKeyGroups())}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, errors.Join(err, closeSources(sources))
-	}
-	return sources, nil
-}
-
-func closeSources(sources []segment.Source) error {
-	var errs []error
-	for _, s := range sources {
-		if s.Segment != nil {
-			errs = append(errs, s.Segment.Close())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func openSegment(ctx context.Context, store SegmentStore, s *snapshotv1.Segment) (*segment.Segment, error) {
@@ -202,14 +183,8 @@ func (c *core) decodeError(row []byte, err error) error {
 }
 
 func (c *core) bytes() (n int64) {
-	perRow := int64(64) // before anything is known
-	if rows := c.rows.Load(); rows > 0 {
-		perRow = c.rowBytes.Load() / rows
-	}
-	for _, d := range c.states {
-		n += d.state.bytes(perRow)
-	}
-	if c.complete {
+	n = c.used()
+	if c.mode == resident {
 		return n
 	}
 	var stored int64
@@ -226,16 +201,12 @@ func (c *core) close() error {
 	c.closed = true
 	if c.stop != nil {
 		c.stop()
-		c.loading.Wait()
 	}
-	return c.closeChain()
-}
-
-func (c *core) closeChain() error {
-	if c.chain == nil {
-		return nil
+	c.background.Wait()
+	for _, f := range c.frozen {
+		c.retire(f.chain.Swap(closedChain))
 	}
-	chain := c.chain
-	c.chain = nil
-	return chain.close()
+	c.retire(c.chain)
+	c.background.Wait()
+	return nil
 }

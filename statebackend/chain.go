@@ -10,6 +10,7 @@ import (
 
 // chain reads the restored segments on the backend's goroutine.
 type chain struct {
+	files   *sources
 	sources []segment.Source  // oldest first
 	cursors []*segment.Cursor // one per source
 	merge   *segment.Merge
@@ -17,9 +18,10 @@ type chain struct {
 	filterLen func(row []byte) int
 }
 
-func openChain(sources []segment.Source, filterLen func(row []byte) int) (*chain, error) {
-	c := &chain{sources: sources, filterLen: filterLen}
-	for _, s := range sources {
+// openChain takes over files, also when it fails.
+func openChain(files *sources, filterLen func(row []byte) int) (*chain, error) {
+	c := &chain{files: files, sources: files.list, filterLen: filterLen}
+	for _, s := range c.sources {
 		cursor, err := s.Segment.NewCursor()
 		if err != nil {
 			return nil, errors.Join(err, c.close())
@@ -27,7 +29,7 @@ func openChain(sources []segment.Source, filterLen func(row []byte) int) (*chain
 		c.cursors = append(c.cursors, cursor)
 	}
 	var err error
-	if c.merge, err = segment.NewMerge(sources, false); err != nil {
+	if c.merge, err = segment.NewMerge(c.sources, false); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
@@ -42,9 +44,7 @@ func (c *chain) close() error {
 	if c.merge != nil {
 		errs = append(errs, c.merge.Close())
 	}
-	for _, s := range c.sources {
-		errs = append(errs, s.Segment.Close())
-	}
+	errs = append(errs, c.files.release())
 	return errors.Join(errs...)
 }
 
@@ -59,36 +59,29 @@ func (c *chain) mayContain(row []byte) bool {
 	return false
 }
 
-// lookup returns the newest value of a row of a state without drops. The value is valid until the chain is closed.
-func (c *chain) lookup(row []byte) (value []byte, ok bool, err error) {
+// lookup returns the newest value of a row, unless a newer segment drops its namespace. The value is valid until the chain is closed.
+func (c *chain) lookup(row []byte, namespaces bool) (value []byte, ok bool, err error) {
 	group, hash := segment.Group(row), segment.Hash(row[:c.filterLen(row)])
 	for i := len(c.sources) - 1; i >= 0; i-- {
 		s := c.sources[i]
-		if !s.Groups.Contains(group) || !s.Segment.MayContain(hash) {
+		if !s.Groups.Contains(group) {
 			continue
 		}
-		cursor := c.cursors[i]
-		cursor.Seek(row)
-		if err := cursor.Err(); err != nil {
-			return nil, false, err
+		if s.Segment.MayContain(hash) {
+			cursor := c.cursors[i]
+			cursor.Seek(row)
+			if err := cursor.Err(); err != nil {
+				return nil, false, err
+			}
+			if cursor.Valid() && bytes.Equal(cursor.Key(), row) {
+				return cursor.Value(), !cursor.Tombstone(), nil
+			}
 		}
-		if cursor.Valid() && bytes.Equal(cursor.Key(), row) {
-			return cursor.Value(), !cursor.Tombstone(), nil
+		if namespaces && s.Segment.HasDrop(segment.Drop{State: segment.State(row), Namespace: segment.Namespace(row)}) {
+			return nil, false, nil
 		}
 	}
 	return nil, false, nil
-}
-
-// lookupMerged is lookup for a state with namespaces that can be dropped.
-func (c *chain) lookupMerged(row []byte) (value []byte, ok bool, err error) {
-	if !c.mayContain(row) {
-		return nil, false, nil
-	}
-	c.merge.Seek(row)
-	if c.merge.Valid() && bytes.Equal(c.merge.Key(), row) {
-		return c.merge.Value(), true, nil
-	}
-	return nil, false, c.merge.Err()
 }
 
 // scan calls fn for the rows that begin with prefix until it returns false. fn must not use the chain.

@@ -44,11 +44,29 @@ func (c *coldTimers) next() (at int64, ok bool) {
 	return c.groups[0].at, true
 }
 
-// take passes every timer up to a time to fn and leaves it behind.
+// note tells that a timer of a group is in the segments only.
+func (c *coldTimers) note(group int, at int64) {
+	for i := range c.groups {
+		if g := &c.groups[i]; g.group == group {
+			if at < g.at {
+				g.at = at
+				heap.Fix(&c.groups, i)
+			}
+			return
+		}
+	}
+	heap.Push(&c.groups, coldGroup{group: group, at: at})
+}
+
+// takeAtLeast is how many timers of a key group are taken at a time: looking for one costs as much as for many.
+const takeAtLeast = 64
+
+// take passes every timer up to a time to fn, and some more, and leaves them behind.
 func (c *coldTimers) take(ch *chain, state uint16, upTo int64, fn func(row []byte) error) {
 	m := ch.merge
 	for len(c.groups) > 0 && c.groups[0].at <= upTo && c.err == nil {
 		g := &c.groups[0]
+		taken := 0
 		prefix := segment.AppendPrefix(nil, g.group, state)
 		for m.Seek(segment.AppendNamespace(prefix, g.at)); ; m.Next() {
 			if !m.Valid() || !bytes.HasPrefix(m.Key(), prefix) {
@@ -57,13 +75,14 @@ func (c *coldTimers) take(ch *chain, state uint16, upTo int64, fn func(row []byt
 				}
 				break
 			}
-			if g.at = segment.Namespace(m.Key()); g.at > upTo {
+			if g.at = segment.Namespace(m.Key()); g.at > upTo && taken >= takeAtLeast {
 				heap.Fix(&c.groups, 0)
 				break
 			}
 			if c.err = fn(m.Key()); c.err != nil {
 				return
 			}
+			taken++
 		}
 	}
 }

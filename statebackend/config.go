@@ -29,6 +29,10 @@ type Config struct {
 	// Post runs fn on the backend's goroutine, soon, without blocking the caller; an error of fn fails the task. Nil means that
 	// restored state is never loaded ahead, only when asked for.
 	Post func(fn func() error)
+	// MemoryBudget bounds the state in memory, in bytes, by estimate; 0 means no bound. Rows that the segments of a completed checkpoint
+	// have are evicted beyond it and read again when they are asked for; changed ones stay until a checkpoint is completed, see
+	// [Backend.Pressure].
+	MemoryBudget int64
 	// Logger takes rare messages; nil discards them.
 	Logger *slog.Logger
 }

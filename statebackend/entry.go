@@ -10,8 +10,10 @@ type entry[TK comparable, V any] struct {
 	// restored segments may.
 	born uint64
 	// pos is the place in the dirty set while the version's epoch is the current one.
-	pos     int
+	pos     int32
 	deleted bool
+	// used is set when the entry is asked for and cleared when eviction passes it by.
+	used bool
 }
 
 // dirtySet is the versions made in one epoch. It grows in chunks, so that no record pays for moving a large array.

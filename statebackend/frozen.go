@@ -22,6 +22,9 @@ type Frozen struct {
 	phase       atomic.Int32
 	result      *snapshotv1.KeyedSnapshot // set before phaseWritten
 	seq         int                       // of the next segment's name
+	// chain is over the segments of the result, if the backend wants one.
+	wantsChain bool
+	chain      atomic.Pointer[chain]
 }
 
 // Phases of a frozen state.
@@ -39,9 +42,11 @@ func (c *core) freeze(checkpoint uint64, full bool) *Frozen {
 		f.changes = append(f.changes, d.state.changes(f.from))
 		f.live += d.state.count()
 	}
-	if !c.complete {
+	if c.mode != resident {
 		f.live = -1
 	}
+	f.wantsChain = c.wantsChain()
+	c.memory.wanted, c.memory.room = false, 0
 	c.epoch++
 	c.frozen = append(c.frozen, f)
 	c.updateReleased()
@@ -55,12 +60,35 @@ func (c *core) checkpointCompleted(n uint64) {
 			for _, d := range c.states {
 				d.state.release()
 			}
+			c.install(f)
+			c.comeBack()
 		}
 		if f.checkpoint < n {
 			f.phase.CompareAndSwap(phaseIdle, phaseFailed)
 		}
 	}
 	c.updateReleased()
+}
+
+// closedChain stands for a chain that comes too late.
+var closedChain = &chain{files: &sources{}}
+
+// openChain opens the segments of the snapshot. Without them the backend goes on as before.
+func (f *Frozen) openChain(ctx context.Context) {
+	if !f.wantsChain {
+		return
+	}
+	opened, err := f.core.files.acquire(ctx, f.result.GetSegments())
+	var next *chain
+	if err == nil {
+		next, err = openChain(opened, f.core.filterLen)
+	}
+	if err == nil && !f.chain.CompareAndSwap(nil, next) {
+		err = next.close()
+	}
+	if err != nil {
+		f.core.cfg.Logger.Warn("state segments not opened for reading", "operator", f.core.cfg.Operator, "err", err)
+	}
 }
 
 // updateReleased forgets frozen states that are of no more use and finds out which versions none refers to.
@@ -73,6 +101,7 @@ func (c *core) updateReleased() {
 			continue
 		case phaseWritten:
 			if f.epoch <= c.completed {
+				c.retire(f.chain.Swap(nil))
 				continue
 			}
 		default:
@@ -107,6 +136,7 @@ func (f *Frozen) Write(ctx context.Context) (*snapshotv1.KeyedSnapshot, error) {
 		KeyGroups: protoRange(f.core.cfg.KeyGroups), MaxParallelism: uint32(f.core.cfg.MaxParallelism),
 		Segments: segments, Schemas: f.core.schemas(),
 	}
+	f.openChain(ctx)
 	f.phase.Store(phaseWritten)
 	return f.result, nil
 }

@@ -24,7 +24,8 @@ type grave[TK comparable, V any] struct {
 // add makes e a version of the current epoch.
 func (j *journal[TK, V]) add(e *entry[TK, V]) {
 	e.epoch = j.core.epoch
-	e.pos = j.dirty.add(e)
+	e.pos = int32(j.dirty.add(e))
+	j.core.added()
 }
 
 // renew returns the version of e to be changed in the current epoch: e itself when nothing refers to it any more, else a new one
@@ -42,7 +43,7 @@ func (j *journal[TK, V]) renew(e *entry[TK, V]) *entry[TK, V] {
 
 // remove forgets a version of the current epoch whose key no snapshot holds.
 func (j *journal[TK, V]) remove(e *entry[TK, V]) {
-	j.dirty.remove(e.pos).pos = e.pos
+	j.dirty.remove(int(e.pos)).pos = e.pos
 }
 
 // bury remembers a tombstone of the current epoch, so that it goes when no longer needed.
@@ -52,10 +53,8 @@ func (j *journal[TK, V]) bury(e *entry[TK, V]) {
 
 // exhume calls forget for at most limit tombstones that no snapshot to come needs and that hide nothing any more.
 func (j *journal[TK, V]) exhume(limit int, forget func(e *entry[TK, V])) {
-	if !j.core.complete {
-		return
-	}
-	for ; limit > 0 && len(j.graves) > 0 && j.graves[0].epoch <= j.core.completed; limit-- {
+	upTo := j.core.forgettable()
+	for ; limit > 0 && len(j.graves) > 0 && j.graves[0].epoch <= upTo; limit-- {
 		if g := j.graves[0]; g.e.deleted && g.e.epoch == g.epoch {
 			forget(g.e)
 		}

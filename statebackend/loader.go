@@ -12,17 +12,21 @@ import (
 const loadChunk = 256
 
 // startLoader reads all restored rows on a goroutine of its own and adds them to the tables on the backend's.
-func (c *core) startLoader(sources []segment.Source) {
+func (c *core) startLoader() {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stop = cancel
-	c.loading.Go(func() {
-		if err := c.load(ctx, sources); err != nil && ctx.Err() == nil {
+	c.generation++
+	generation := c.generation
+	opened := c.chain.files.share()
+	c.background.Go(func() {
+		err := c.load(ctx, opened.list, generation)
+		if err = errors.Join(err, opened.release()); err != nil && ctx.Err() == nil {
 			c.cfg.Post(func() error { return fmt.Errorf("restore operator %s: %w", c.cfg.Operator, err) })
 		}
 	})
 }
 
-func (c *core) load(ctx context.Context, sources []segment.Source) (err error) {
+func (c *core) load(ctx context.Context, sources []segment.Source, generation int) (err error) {
 	m, err := segment.NewMerge(sources, false)
 	if err != nil {
 		return err
@@ -42,12 +46,11 @@ func (c *core) load(ctx context.Context, sources []segment.Source) (err error) {
 		if err := batches[id].decode(m.Key(), m.Value()); err != nil {
 			return c.decodeError(m.Key(), err)
 		}
-		c.rows.Add(1)
-		c.rowBytes.Add(int64(len(m.Key()) + len(m.Value())))
+		d.measure(len(m.Key()) + len(m.Value()))
 		if rows++; rows < loadChunk {
 			continue
 		}
-		if err := c.deliver(ctx, batches); err != nil {
+		if err := c.deliver(ctx, batches, generation); err != nil {
 			return err
 		}
 		batches, rows = map[uint16]batch{}, 0
@@ -55,23 +58,19 @@ func (c *core) load(ctx context.Context, sources []segment.Source) (err error) {
 	if err := m.Err(); err != nil {
 		return err
 	}
-	if err := c.deliver(ctx, batches); err != nil {
+	if err := c.deliver(ctx, batches, generation); err != nil {
 		return err
 	}
-	// finishLoading closes the segments, which must not be in use.
-	if err := m.Close(); err != nil {
-		return err
-	}
-	c.cfg.Post(c.finishLoading)
+	c.cfg.Post(func() error { return c.finishLoading(generation) })
 	return nil
 }
 
 // deliver adds batches to their states and waits until that is done, so that the loader is never more than a chunk ahead.
-func (c *core) deliver(ctx context.Context, batches map[uint16]batch) error {
+func (c *core) deliver(ctx context.Context, batches map[uint16]batch, generation int) error {
 	done := make(chan struct{})
 	c.cfg.Post(func() error {
 		defer close(done)
-		if c.closed {
+		if c.closed || c.generation != generation {
 			return nil
 		}
 		for _, b := range batches {
@@ -88,13 +87,15 @@ func (c *core) deliver(ctx context.Context, batches map[uint16]batch) error {
 }
 
 // finishLoading makes the tables all there is.
-func (c *core) finishLoading() error {
-	if c.closed {
+func (c *core) finishLoading(generation int) error {
+	if c.closed || c.generation != generation {
 		return nil
 	}
-	c.complete = true
+	c.mode = resident
 	for _, d := range c.states {
 		d.state.loaded()
 	}
-	return c.closeChain()
+	c.retire(c.chain)
+	c.chain = nil
+	return nil
 }

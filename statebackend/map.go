@@ -3,7 +3,6 @@ package statebackend
 import (
 	"bytes"
 	"slices"
-	"unsafe"
 
 	"github.com/weir-stream/weir/codec"
 	"github.com/weir-stream/weir/internal/keygroup"
@@ -29,7 +28,9 @@ type mapKey[K, MK comparable] struct {
 // submap is the map of one key.
 type submap[K, MK comparable, V any] struct {
 	rows   map[MK]*entry[mapKey[K, MK], V]
-	loaded bool // has every restored row
+	last   uint64 // epoch of the last change
+	loaded bool   // has every restored row
+	used   bool   // as of an entry
 }
 
 // NewMap declares a state.
@@ -81,7 +82,7 @@ func (s *Map[K, MK, V]) Put(k K, mk MK, v V) error {
 	if e != old {
 		m.rows[mk] = e
 	}
-	e.value, e.deleted = v, false
+	e.value, e.deleted, m.last = v, false, s.core.epoch
 	s.exhume(2, s.forget)
 	return nil
 }
@@ -146,6 +147,7 @@ func (s *Map[K, MK, V]) Range(k K, fn func(mk MK, v V) bool) error {
 // kill makes e, which is alive, a tombstone, or removes it when no snapshot can hold it.
 func (s *Map[K, MK, V]) kill(m *submap[K, MK, V], e *entry[mapKey[K, MK], V]) {
 	s.live--
+	m.last = s.core.epoch
 	if e.epoch == s.core.epoch && e.born == s.core.epoch {
 		s.remove(e)
 		delete(m.rows, e.key.mk)
@@ -174,7 +176,7 @@ func (s *Map[K, MK, V]) forget(e *entry[mapKey[K, MK], V]) {
 
 // tidy forgets an empty map, unless it is needed to know that k has no restored rows.
 func (s *Map[K, MK, V]) tidy(k K, m *submap[K, MK, V]) {
-	if len(m.rows) == 0 && s.core.complete {
+	if len(m.rows) == 0 && s.core.mode == resident {
 		delete(s.maps, k)
 	}
 }
@@ -187,8 +189,12 @@ func (s *Map[K, MK, V]) newSubmap(k K, loaded bool) *submap[K, MK, V] {
 
 // open returns the map of k with every restored row; nil when there is none.
 func (s *Map[K, MK, V]) open(k K) (*submap[K, MK, V], error) {
+	s.core.tick()
 	m := s.maps[k]
-	if s.core.complete || m != nil && m.loaded {
+	if m != nil && !m.used {
+		m.used = true
+	}
+	if s.core.mode == resident || m != nil && m.loaded {
 		return m, nil
 	}
 	prefix := s.appendKey(s.core.scratch[:0], k)
@@ -223,6 +229,7 @@ func (s *Map[K, MK, V]) open(k K) (*submap[K, MK, V], error) {
 func (s *Map[K, MK, V]) insert(m *submap[K, MK, V], key mapKey[K, MK], v V) {
 	m.rows[key.mk] = &entry[mapKey[K, MK], V]{key: key, value: v}
 	s.live++
+	s.core.added()
 }
 
 // appendKey appends the start of the rows of k's map.
@@ -255,7 +262,29 @@ func (s mapState[K, MK, V]) changes(from uint64) changes {
 func (s mapState[K, MK, V]) count() int { return s.live }
 
 func (s mapState[K, MK, V]) bytes(perRow int64) int64 {
-	return int64(s.live) * (perRow + int64(unsafe.Sizeof(entry[mapKey[K, MK], V]{})))
+	const perMap = 200 // an empty map of Go
+	return int64(s.live)*(perRow+rowOverhead[mapKey[K, MK], V]()) + int64(len(s.maps))*perMap
+}
+
+func (s mapState[K, MK, V]) held() int { return len(s.maps) }
+
+// evict takes whole maps: what is left of one says nothing about the rest.
+func (s mapState[K, MK, V]) evict(want int, upTo uint64, visits int) int {
+	return sampleOf(s.maps, want, visits, func(m *submap[K, MK, V]) bool {
+		if m.last > upTo {
+			return false
+		}
+		unused := !m.used
+		m.used = false
+		return unused
+	}, func(k K, m *submap[K, MK, V]) {
+		for _, e := range m.rows {
+			if !e.deleted {
+				s.live--
+			}
+		}
+		delete(s.maps, k)
+	})
 }
 
 func (s mapState[K, MK, V]) newBatch() batch { return &mapBatch[K, MK, V]{s: s.Map} }

@@ -144,6 +144,7 @@ type machine struct {
 	open     []*checkpoint // in flight, oldest first
 	last     *checkpoint   // completed
 	keys     *rapid.Generator[string]
+	budget   int64 // bytes of memory; 0 for no bound
 }
 
 func (m *machine) of(key string) *subtask {
@@ -160,6 +161,7 @@ func (m *machine) start(t *rapid.T, parallelism int, lazy bool) {
 			Operator: "op", KeyGroups: s.groups, MaxParallelism: modelGroups,
 			Dir: fmt.Sprintf("%s/%d-%d", m.dir, m.attempt, i), NamePrefix: fmt.Sprintf("job/%d/%d", m.attempt, i), Segments: m.store,
 		}
+		cfg.MemoryBudget = m.budget
 		if !lazy {
 			cfg.Post = s.post
 		}
@@ -281,7 +283,8 @@ func (m *machine) restore(t *rapid.T) {
 
 func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 	dir := t.TempDir()
-	run := 0
+	run, evicting := 0, 0
+	defer func() { require.Positive(t, evicting) }()
 	rapid.Check(t, func(t *rapid.T) {
 		run++
 		root := fmt.Sprintf("%s/%d", dir, run)
@@ -289,6 +292,7 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 		defer func() { require.NoError(t, os.RemoveAll(root)) }()
 		m := &machine{dir: root, store: statetest.NewStore(root), now: newModel()}
 		m.keys = rapid.SampledFrom([]string{"", "\x00", "\x00\xff", "a", "a\x00", "ab", "b", "c", "d", "e", "long" + strings.Repeat("x", 3000)})
+		m.budget = rapid.SampledFrom([]int64{0, 1, 1000, 4000, 20_000}).Draw(t, "budget")
 		m.start(t, 2, false)
 		defer func() { m.stop(t) }()
 		value := rapid.SampledFrom([]string{"", "v", "w", strings.Repeat("big", 100)})
@@ -391,6 +395,9 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 			"due": func(t *rapid.T) { m.due(t, at.Draw(t, "up to")) },
 			"look": func(t *rapid.T) {
 				k := m.keys.Draw(t, "key")
+				if statebackend.Evicting(m.of(k).b) {
+					evicting++
+				}
 				v, ok, err := m.of(k).values.Get(k)
 				require.NoError(t, err)
 				want, wanted := m.now.values[k]

@@ -108,15 +108,14 @@ func (s *Panes[K, A]) Each(at int64, fn func(k K, a A) error) error {
 	if p == nil {
 		return nil
 	}
-	if err := s.warm(p); err != nil {
-		return err
-	}
+	s.core.memory.held = true
+	defer func() { s.core.memory.held = false }()
 	for k, e := range p.rows {
 		if err := fn(k, e.value); err != nil {
 			return err
 		}
 	}
-	return nil
+	return s.scan(p, fn)
 }
 
 // Drop removes a pane with everything in it.
@@ -149,6 +148,7 @@ func (s *Panes[K, A]) All() []int64 { return slices.Clone(s.order) }
 
 // pane returns a pane, nil when there is none. Records mostly fall into the pane of the record before.
 func (s *Panes[K, A]) pane(at int64) *pane[K, A] {
+	s.core.tick()
 	if s.last != nil && s.last.at == at {
 		return s.last
 	}
@@ -170,17 +170,24 @@ func (s *Panes[K, A]) newPane(at int64, born uint64) *pane[K, A] {
 
 func (s *Panes[K, A]) add(p *pane[K, A], e *entry[K, A]) {
 	e.epoch = s.core.epoch
-	e.pos = p.dirty.add(e)
+	e.pos = int32(p.dirty.add(e))
+	s.core.added()
 }
 
 // find returns the version of k's accumulator, nil when there is none.
 func (s *Panes[K, A]) find(p *pane[K, A], k K) (*entry[K, A], error) {
-	if e := p.rows[k]; e != nil || !p.cold || s.core.complete {
+	if e := p.rows[k]; e != nil {
+		if !e.used {
+			e.used = true
+		}
 		return e, nil
+	}
+	if !p.cold || s.core.mode == resident {
+		return nil, nil
 	}
 	row := s.b.namespaceRow(s.core.scratch[:0], s.d, p.at, k)
 	s.core.scratch = row[:0]
-	value, ok, err := s.core.chain.lookupMerged(row)
+	value, ok, err := s.core.chain.lookup(row, true)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -190,42 +197,40 @@ func (s *Panes[K, A]) find(p *pane[K, A], k K) (*entry[K, A], error) {
 	}
 	e := &entry[K, A]{key: k, value: a}
 	p.rows[k] = e
+	s.core.added()
 	return e, nil
 }
 
-// warm loads the restored rows of a pane.
-func (s *Panes[K, A]) warm(p *pane[K, A]) error {
-	if !p.cold || s.core.complete {
+// scan calls fn for the rows of a pane that are in segments only. It leaves them there: a pane may be larger than memory.
+func (s *Panes[K, A]) scan(p *pane[K, A], fn func(k K, a A) error) error {
+	if !p.cold || s.core.mode == resident {
 		return nil
 	}
 	for _, group := range s.core.chain.groups(s.core.cfg.KeyGroups) {
 		prefix := segment.AppendNamespace(segment.AppendPrefix(nil, group, s.d.id), p.at)
 		err := s.core.chain.scan(prefix, func(row, value []byte) (bool, error) {
 			_, k, err := s.b.cutNamespaceRow(row)
-			if err == nil && p.rows[k] == nil {
-				var a A
-				if a, err = s.codec.Decode(value); err == nil {
-					p.rows[k] = &entry[K, A]{key: k, value: a}
-				}
-			}
 			if err != nil {
 				return false, s.core.decodeError(row, err)
 			}
-			return true, nil
+			if p.rows[k] != nil {
+				return true, nil
+			}
+			a, err := s.codec.Decode(value)
+			if err != nil {
+				return false, s.core.decodeError(row, err)
+			}
+			return true, fn(k, a)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	p.cold = false
 	return nil
 }
 
 // findPanes makes the panes that the restored segments have, by leaping from pane to pane in each key group.
 func (s *Panes[K, A]) findPanes() error {
-	if s.core.complete {
-		return nil
-	}
 	m := s.core.chain.merge
 	for _, group := range s.core.chain.groups(s.core.cfg.KeyGroups) {
 		prefix := segment.AppendPrefix(nil, group, s.d.id)

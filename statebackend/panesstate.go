@@ -1,7 +1,5 @@
 package statebackend
 
-import "unsafe"
-
 // panesState is Panes as the backend sees it.
 type panesState[K comparable, A any] struct{ *Panes[K, A] }
 
@@ -40,11 +38,27 @@ func (s panesState[K, A]) count() (n int) {
 	return n
 }
 
-func (s panesState[K, A]) bytes(perRow int64) (n int64) {
+func (s panesState[K, A]) bytes(perRow int64) int64 {
+	return int64(s.held()) * (perRow + rowOverhead[K, A]())
+}
+
+func (s panesState[K, A]) held() int { return s.count() }
+
+// evict goes through the panes in an arbitrary order.
+func (s panesState[K, A]) evict(want int, upTo uint64, visits int) (evicted int) {
 	for _, p := range s.panes {
-		n += int64(len(p.rows)) * (perRow + int64(unsafe.Sizeof(entry[K, A]{})))
+		if evicted >= want || visits <= 0 {
+			break
+		}
+		n := sampleOf(p.rows, want-evicted, visits, func(e *entry[K, A]) bool {
+			visits--
+			return evictable(e, upTo)
+		}, func(k K, _ *entry[K, A]) { delete(p.rows, k) })
+		// Rows of the pane are in the segments from now on, all of them: what was dropped before it began is hidden there.
+		p.cold = p.cold || n > 0
+		evicted += n
 	}
-	return n
+	return evicted
 }
 
 func (s panesState[K, A]) changes(from uint64) changes {

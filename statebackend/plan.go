@@ -17,13 +17,15 @@ type limits struct {
 	smallState uint64
 	// smallDeltas is the size of deltas that are never worth a new base.
 	smallDeltas uint64
+	// minRoom is the least number of entries that are added between two looks at the memory in use.
+	minRoom int
 	// wasteRows is how many useless rows are never worth a new base.
 	wasteRows uint64
 }
 
 // defaultLimits keep segments below 128 MiB, Bloom filter included.
 var defaultLimits = limits{
-	inline: 16 << 10, soft: 96 << 20, hard: 112 << 20, maxRuns: 8, smallState: 4 << 20, smallDeltas: 64 << 10, wasteRows: 10_000,
+	inline: 16 << 10, soft: 96 << 20, hard: 112 << 20, maxRuns: 8, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
 }
 
 // run is the segments that one checkpoint wrote, which lie side by side.

@@ -2,6 +2,7 @@ package statebackend
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/weir-stream/weir/codec"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
@@ -26,6 +27,21 @@ type declaration struct {
 
 	id    uint16
 	state state
+
+	// Encoded size of rows, for estimates.
+	rows, rowBytes atomic.Int64
+}
+
+// measure takes note of the size of an encoded row. The mean is of late rows rather than of all. One goroutine at a time calls it
+// while others read.
+func (d *declaration) measure(size int) {
+	const window = 1 << 16
+	rows, bytes := d.rows.Load(), d.rowBytes.Load()
+	if rows >= window {
+		rows, bytes = rows/2, bytes/2
+	}
+	d.rows.Store(rows + 1)
+	d.rowBytes.Store(bytes + int64(size))
 }
 
 func (d *declaration) schema() *snapshotv1.StateSchema {
@@ -63,6 +79,11 @@ type state interface {
 	loaded()
 	// count returns the number of rows that there are; it is exact once every restored row is in memory.
 	count() int
+	// held returns the number of entries in memory, tombstones included.
+	held() int
+	// evict removes at most want entries that were last changed in an epoch up to upTo, looking at no more than visits, and returns the
+	// number removed.
+	evict(want int, upTo uint64, visits int) int
 	// bytes estimates the size in memory, given the mean size of an encoded row.
 	bytes(perRow int64) int64
 }

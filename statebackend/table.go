@@ -18,12 +18,19 @@ type table[TK comparable, V any] struct {
 
 // get returns the version of k's row, nil when there is none. The version may be a tombstone.
 func (t *table[TK, V]) get(k TK) (*entry[TK, V], error) {
-	if e := t.rows[k]; e != nil || t.core.complete {
+	t.core.tick()
+	if e := t.rows[k]; e != nil {
+		if !e.used {
+			e.used = true
+		}
 		return e, nil
+	}
+	if t.core.mode == resident {
+		return nil, nil
 	}
 	row := t.appendRow(t.core.scratch[:0], k)
 	t.core.scratch = row[:0]
-	value, ok, err := t.core.chain.lookup(row)
+	value, ok, err := t.core.chain.lookup(row, false)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -39,12 +46,14 @@ func (t *table[TK, V]) insert(k TK, v V) *entry[TK, V] {
 	e := &entry[TK, V]{key: k, value: v}
 	t.rows[k] = e
 	t.live++
+	t.core.added()
 	return e
 }
 
 // edit returns the version of k's row to be changed, with whatever value it has; the caller sets the value whole. It does not read the
 // segments.
 func (t *table[TK, V]) edit(k TK) *entry[TK, V] {
+	t.core.tick()
 	e := t.rows[k]
 	if e == nil {
 		e = &entry[TK, V]{key: k, born: t.bornNow(k)}
@@ -70,7 +79,7 @@ func (t *table[TK, V]) edit(k TK) *entry[TK, V] {
 
 // bornNow returns the epoch of birth of a row that is not in the table.
 func (t *table[TK, V]) bornNow(k TK) uint64 {
-	if t.core.complete || !t.mayBeRestored(k) {
+	if t.core.mode == resident || !t.mayBeRestored(k) {
 		return t.core.epoch
 	}
 	return 0
@@ -84,9 +93,10 @@ func (t *table[TK, V]) mayBeRestored(k TK) bool {
 
 // delete removes k's row.
 func (t *table[TK, V]) delete(k TK) {
+	t.core.tick()
 	e := t.rows[k]
 	switch {
-	case e == nil && (t.core.complete || !t.mayBeRestored(k)), e != nil && e.deleted:
+	case e == nil && (t.core.mode == resident || !t.mayBeRestored(k)), e != nil && e.deleted:
 		return
 	case e == nil:
 		e = &entry[TK, V]{key: k}
@@ -119,6 +129,32 @@ func (t *table[TK, V]) forget(e *entry[TK, V]) {
 
 func (t *table[TK, V]) count() int { return t.live }
 
+func (t *table[TK, V]) held() int { return len(t.rows) }
+
+func (t *table[TK, V]) evict(want int, upTo uint64, visits int) int {
+	return sampleOf(t.rows, want, visits, func(e *entry[TK, V]) bool { return evictable(e, upTo) }, func(k TK, _ *entry[TK, V]) {
+		delete(t.rows, k)
+		t.live--
+	})
+}
+
+// evictable reports whether an entry can go: nothing changed since epoch upTo, and nobody asked for it since it was last looked at.
+func evictable[TK comparable, V any](e *entry[TK, V], upTo uint64) bool {
+	if e.epoch > upTo || e.deleted {
+		return false
+	}
+	unused := !e.used
+	e.used = false
+	return unused
+}
+
 func (t *table[TK, V]) bytes(perRow int64) int64 {
-	return int64(t.live) * (perRow + int64(unsafe.Sizeof(entry[TK, V]{})))
+	return int64(len(t.rows)) * (perRow + rowOverhead[TK, V]())
+}
+
+// rowOverhead is what an entry costs besides the encoding of its row: the entry, and its place in the map, which is three quarters full
+// on average.
+func rowOverhead[TK comparable, V any]() int64 {
+	var k TK
+	return int64(unsafe.Sizeof(entry[TK, V]{})) + (int64(unsafe.Sizeof(k))+9)*4/3
 }

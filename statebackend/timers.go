@@ -3,6 +3,7 @@ package statebackend
 import (
 	"container/heap"
 	"fmt"
+	"unsafe"
 
 	"github.com/weir-stream/weir/statebackend/segment"
 )
@@ -161,10 +162,35 @@ type timersState[K comparable] struct {
 }
 
 func (s timersState[K]) restore() error {
-	if s.core.complete {
-		return nil
-	}
 	return s.s.cold.open(s.core.chain, s.s.d.id, s.core.cfg.KeyGroups)
+}
+
+// evict takes timers that are far away in time, and leaves their key groups' earliest times behind.
+func (s timersState[K]) evict(want int, upTo uint64, visits int) int {
+	const sample = 32
+	var times []int64
+	for t := range s.rows {
+		if times = append(times, t.at); len(times) == sample {
+			break
+		}
+	}
+	if len(times) == 0 {
+		return 0
+	}
+	far := upperHalf(times)
+	return sampleOf(s.rows, want, visits, func(e *entry[timer[K], struct{}]) bool {
+		return e.key.at >= far && evictable(e, upTo)
+	}, func(t timer[K], _ *entry[timer[K], struct{}]) {
+		delete(s.rows, t)
+		s.live--
+		row := s.appendRow(s.core.scratch[:0], t)
+		s.core.scratch = row[:0]
+		s.s.cold.note(segment.Group(row), t.at)
+	})
+}
+
+func (s timersState[K]) bytes(perRow int64) int64 {
+	return s.table.bytes(perRow) + int64(cap(s.s.queue))*int64(unsafe.Sizeof(timer[K]{}))
 }
 
 func (s timersState[K]) loaded() { s.s.cold = coldTimers{} }

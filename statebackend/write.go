@@ -89,8 +89,7 @@ func (f *Frozen) writeDelta(ctx context.Context, out *output) (drops []segment.D
 		if err := out.add(ref.key, value, dead); err != nil {
 			return nil, err
 		}
-		f.core.rows.Add(1)
-		f.core.rowBytes.Add(int64(len(ref.key) + len(value)))
+		f.core.states[ref.state].measure(len(ref.key) + len(value))
 	}
 	for i, ch := range f.changes {
 		for _, namespace := range ch.drops() {
@@ -133,17 +132,19 @@ func (f *Frozen) changedRows() ([]rowRef, error) {
 func (f *Frozen) merge(
 	ctx context.Context, out *output, segments []*snapshotv1.Segment, parts []segment.Result, older bool,
 ) (drops []segment.Drop, err error) {
-	sources, err := openSources(ctx, f.core.cfg.Segments, segments)
+	opened, err := f.core.files.acquire(ctx, segments)
 	if err != nil {
 		// All rows are in memory, so even a lost file fails no more than this checkpoint.
 		return nil, &StorageError{Op: "merge state segments", Err: err}
 	}
-	defer func() { err = errors.Join(err, closeSources(sources)) }()
+	defer func() { err = errors.Join(err, opened.release()) }()
+	sources := slices.Clone(opened.list)
 	for _, p := range parts {
 		s, err := openPart(p)
 		if err != nil {
 			return nil, err
 		}
+		defer func() { err = errors.Join(err, s.Close()) }()
 		sources = append(sources, segment.Source{Segment: s, Groups: f.core.cfg.KeyGroups})
 	}
 	m, err := segment.NewMerge(sources, older)
