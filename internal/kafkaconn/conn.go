@@ -49,7 +49,7 @@ func Reach(ctx context.Context, cl *kgo.Client, addresses []string, limit time.D
 				last = err // a wait that was cut off says less than what came before
 			}
 		}
-		if !sleep(ctx, pause) {
+		if !Sleep(ctx, pause) {
 			return fmt.Errorf("no Kafka broker answered at %s within %s; check the address and that the broker is up: %w",
 				strings.Join(addresses, ","), limit, last)
 		}
@@ -174,7 +174,7 @@ func FindTopics(ctx context.Context, cl *kgo.Client, limit time.Duration, right 
 				return nil, operator.Fatal(fmt.Errorf("topic %q does not exist on the cluster; create it or correct the name: %w", name, err))
 			}
 		}
-		if !sleep(ctx, pause) {
+		if !Sleep(ctx, pause) {
 			for _, err := range missing {
 				return nil, err
 			}
@@ -221,7 +221,8 @@ func meetLeaders(ctx context.Context, cl *kgo.Client, topics map[string]Topic) e
 // leaderPatience is how long the leaders of partitions may take to answer before the look at them is given up.
 const leaderPatience = 2 * time.Second
 
-func sleep(ctx context.Context, d time.Duration) bool {
+// Sleep waits for d, or less when ctx ends before, and then returns false.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

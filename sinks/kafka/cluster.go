@@ -1,11 +1,13 @@
 package kafkasink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
+	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
 )
 
 const (
@@ -90,12 +93,16 @@ func (c *cluster) reach(ctx context.Context) error {
 func (c *cluster) transactionsV2(ctx context.Context) (bool, error) {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "weir", "1"
-	resp, err := req.RequestWith(ctx, c.cl)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
+	var resp *kmsg.ApiVersionsResponse
+	err := c.ask(ctx, answers.Metadata, kafkaconn.Access{}, func() (err error) {
+		resp, err = req.RequestWith(ctx, c.cl)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		return err
+	})
 	if err != nil {
-		return false, fmt.Errorf("ask for the cluster's features: %w", kafkaconn.OrRefused(err, kafkaconn.Access{}))
+		return false, fmt.Errorf("ask for the cluster's features: %w", err)
 	}
 	for _, f := range resp.FinalizedFeatures {
 		if f.Name == featureTransactions {
@@ -106,22 +113,61 @@ func (c *cluster) transactionsV2(ctx context.Context) (bool, error) {
 }
 
 // maxTimeout reads transaction.max.timeout.ms; known is false where that is not allowed.
-func (c *cluster) maxTimeout(ctx context.Context) (limit time.Duration, known bool) {
-	meta, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, c.cl)
-	if err != nil || len(meta.Brokers) == 0 {
-		return defaultMaxTimeout, false
-	}
-	configs, err := kadm.NewClient(c.cl).DescribeBrokerConfigs(ctx, meta.Brokers[0].NodeID)
-	if err != nil {
-		return defaultMaxTimeout, false
-	}
+func (c *cluster) maxTimeout(ctx context.Context) (limit time.Duration, known bool, err error) {
+	adm := kadm.NewClient(c.cl)
+	tries := 0
+	configs, err := c.configs(ctx, func() (kadm.ResourceConfigs, error) {
+		meta, err := adm.BrokerMetadata(ctx)
+		if err != nil || len(meta.Brokers) == 0 {
+			return nil, err
+		}
+		tries++ // another one each time
+		return adm.DescribeBrokerConfigs(ctx, meta.Brokers[tries%len(meta.Brokers)].NodeID)
+	})
 	for _, r := range configs {
 		if ms, ok := intConfig(r, "transaction.max.timeout.ms"); ok {
-			return time.Duration(ms) * time.Millisecond, true
+			return time.Duration(ms) * time.Millisecond, true, nil
 		}
 	}
-	return defaultMaxTimeout, false
+	return defaultMaxTimeout, false, err
 }
+
+// configs reads settings. There are none, and no error, where a broker does not let us read them.
+func (c *cluster) configs(ctx context.Context, read func() (kadm.ResourceConfigs, error)) (configs kadm.ResourceConfigs, err error) {
+	err = c.ask(ctx, answers.Metadata, kafkaconn.Access{}, func() (err error) {
+		configs, err = read()
+		for _, r := range configs {
+			err = cmp.Or(err, r.Err)
+		}
+		return err
+	})
+	switch answers.React(answers.Metadata, err) {
+	case answers.Refused, answers.FailJob:
+		c.logger.Warn("cannot read the brokers' settings; taking Kafka's defaults", "error", err)
+		return nil, nil
+	}
+	return configs, err
+}
+
+// ask repeats a request while nothing is decided, until ctx ends. The error is that of the last answer.
+func (c *cluster) ask(ctx context.Context, s answers.Step, on kafkaconn.Access, request func() error) error {
+	var last error
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := request()
+		if ctx.Err() == nil || last == nil {
+			last = err // what was cut off says less than what came before
+		}
+		if answers.React(s, err) != answers.Again || !kafkaconn.Sleep(ctx, pause) {
+			return answers.Failure(s, last, on)
+		}
+	}
+}
+
+// Pauses before a request is repeated.
+const (
+	firstPause   = 20 * time.Millisecond
+	longestPause = time.Second
+)
 
 func intConfig(r kadm.ResourceConfig, name string) (int64, bool) {
 	for _, kv := range r.Configs {
@@ -139,11 +185,15 @@ func (c *cluster) learn(ctx context.Context, names ...string) error {
 	if err != nil {
 		return err
 	}
-	sizes := map[string]int{}
-	configs, err := kadm.NewClient(c.cl).DescribeTopicConfigs(ctx, names...)
+	ctx, cancel := context.WithTimeout(ctx, c.settings.deadline)
+	defer cancel()
+	configs, err := c.configs(ctx, func() (kadm.ResourceConfigs, error) {
+		return kadm.NewClient(c.cl).DescribeTopicConfigs(ctx, names...)
+	})
 	if err != nil {
-		c.logger.Warn("cannot read the topics' settings; taking Kafka's default of max.message.bytes", "topics", names, "error", err)
+		return fmt.Errorf("read the settings of the topics %s: %w", strings.Join(names, ", "), err)
 	}
+	sizes := map[string]int{}
 	for _, r := range configs {
 		if n, ok := intConfig(r, "max.message.bytes"); ok {
 			sizes[r.Name] = int(n)
@@ -195,7 +245,17 @@ func (c *cluster) sameTopics(ctx context.Context, topics []preparedTopic) error 
 	for i, t := range topics {
 		names[i] = t.Name
 	}
-	found, missing, err := kafkaconn.Topics(ctx, c.cl, names...)
+	var found map[string]kafkaconn.Topic
+	var missing map[string]error
+	err := c.ask(ctx, answers.Metadata, kafkaconn.Access{}, func() (err error) {
+		found, missing, err = kafkaconn.Topics(ctx, c.cl, names...)
+		for _, no := range missing {
+			if !errors.Is(no, kafkaconn.ErrNoTopic) {
+				err = cmp.Or(err, no)
+			}
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package kafkasink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,8 @@ import (
 
 	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/internal/kafkaconn"
-	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
+	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
 )
 
 // finish commits a prepared transaction by its identity, whoever wrote it. It is idempotent. The answer is nil, ErrRetriable,
@@ -25,15 +26,11 @@ func (c *cluster) finish(ctx context.Context, p *prepared) error {
 		return err
 	}
 	answer := c.endTxn(ctx, p, true)
-	switch judge(answer) {
-	case verdictCommitted:
+	after := answers.React(answers.Commit, answer)
+	switch after {
+	case answers.Done:
 		return nil
-	case verdictRefused:
-		if refused := kafkaconn.Refused(answer, onTransaction("Write", p.ID)); refused != nil {
-			return fmt.Errorf("commit transaction %s: %w", p.ID, refused)
-		}
-		return operator.Fatal(fmt.Errorf("commit transaction %s: %w", p.ID, answer))
-	case verdictLost:
+	case answers.Lost:
 		// The markers have the last word: the answer is the same when the transaction was committed with the other version.
 		proof, err := c.prove(ctx, p)
 		switch confirm(proof, err) {
@@ -43,14 +40,17 @@ func (c *cluster) finish(ctx context.Context, p *prepared) error {
 			l := lost(p, "the broker answers "+answer.Error())
 			l.Aborted = err == nil && proof == verdictLost // else the answer alone says so
 			return l
-		case verdictRetry, verdictAsk, verdictRefused:
+		case verdictOpen, verdictGone:
 		}
 		return fmt.Errorf("look for the outcome of transaction %s: %w: %w", p.ID, sinks.ErrRetriable, errors.Join(answer, err))
-	case verdictAsk:
+	case answers.Look:
 		return c.settle(ctx, p, answer)
-	case verdictRetry:
 	}
-	return fmt.Errorf("commit transaction %s: %w: %w", p.ID, sinks.ErrRetriable, kafkaconn.OrRefused(answer, onTransaction("Write", p.ID)))
+	err := answers.Failure(answers.Commit, answer, onTransaction("Write", p.ID))
+	if after == answers.Again {
+		err = fmt.Errorf("%w: %w", sinks.ErrRetriable, err)
+	}
+	return fmt.Errorf("commit transaction %s: %w", p.ID, err)
 }
 
 // onTransaction is what is wanted of a transactional id.
@@ -69,9 +69,9 @@ func (c *cluster) settle(ctx context.Context, p *prepared, answer error) error {
 		return nil
 	case verdictLost:
 		return aborted(p, "its control markers say so")
-	case verdictAsk, verdictRefused:
+	case verdictGone:
 		return unknown(p, answer)
-	case verdictRetry:
+	case verdictOpen:
 	}
 	return fmt.Errorf("commit transaction %s: %w: %w", p.ID, sinks.ErrRetriable, answer)
 }
@@ -136,18 +136,14 @@ func (c *cluster) deleted(ctx context.Context, id kafkaconn.TopicID) (bool, erro
 	req.Topics = append(req.Topics, t)
 	for begin := time.Now(); time.Since(begin) < deletedPatience; {
 		resp, err := req.RequestWith(ctx, c.cl)
-		if err != nil {
+		if err == nil && len(resp.Topics) > 0 {
+			err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+		}
+		if answers.React(answers.Metadata, err) != answers.None {
 			return false, err
 		}
-		if len(resp.Topics) == 0 || !errors.Is(kerr.ErrorForCode(resp.Topics[0].ErrorCode), kerr.UnknownTopicID) {
-			return false, nil
-		}
-		timer := time.NewTimer(100 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !kafkaconn.Sleep(ctx, 100*time.Millisecond) {
 			return false, ctx.Err()
-		case <-timer.C:
 		}
 	}
 	return true, nil
@@ -216,28 +212,42 @@ const stateOngoing = "Ongoing"
 
 // describe asks the coordinators about ids. Those that the broker does not know are not in the answer.
 func (c *cluster) describe(ctx context.Context, ids ...string) (map[string]kadm.DescribedTransaction, error) {
-	out := make(map[string]kadm.DescribedTransaction, len(ids))
+	var described kadm.DescribedTransactions
 	if len(ids) == 0 {
-		return out, nil
+		return described, nil
 	}
-	described, err := kadm.NewClient(c.cl).DescribeTransactions(ctx, ids...)
+	err := c.ask(ctx, answers.Describe, onTransaction("Describe", ids[0]), func() (err error) {
+		described, err = kadm.NewClient(c.cl).DescribeTransactions(ctx, ids...)
+		for _, id := range ids {
+			if err != nil {
+				break
+			}
+			var d kadm.DescribedTransaction
+			d, err = described.On(id, nil)
+			if err = cmp.Or(err, d.Err); answers.React(answers.Describe, err) == answers.None {
+				delete(described, id)
+				err = nil
+			}
+		}
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("describe transactions: %w", kafkaconn.OrRefused(err, onTransaction("Describe", ids[0])))
+		return nil, fmt.Errorf("describe transactions: %w", err)
 	}
-	for _, id := range ids {
-		d, err := described.On(id, nil)
-		if err == nil {
-			err = d.Err
-		}
-		switch {
-		case err == nil:
-			out[id] = d
-		case react(stepDescribe, err) == actionDone: // there is none
-		default:
-			return nil, fmt.Errorf("describe transaction %s: %w", id, kafkaconn.OrRefused(err, onTransaction("Describe", id)))
-		}
+	return described, nil
+}
+
+// writing asks for producer id and epoch of the transaction that is open on an id.
+func (c *cluster) writing(ctx context.Context, id string) (Identity, error) {
+	described, err := c.describe(ctx, id)
+	if err != nil {
+		return Identity{}, err
 	}
-	return out, nil
+	d := described[id]
+	if d.State != stateOngoing {
+		return Identity{}, fmt.Errorf("transaction %s is %q, not open", id, d.State)
+	}
+	return Identity{ProducerID: d.ProducerID, ProducerEpoch: d.ProducerEpoch}, nil
 }
 
 // initIDs initialises transactional ids that exist at the broker, which aborts what is open on them and fences their writers. Ids that
@@ -274,28 +284,20 @@ func (c *cluster) initIDs(ctx context.Context, ids []string, openOnly bool) erro
 const fenceTimeout = 10 * time.Second
 
 func (c *cluster) initID(ctx context.Context, id string) error {
-	for {
-		req := kmsg.NewPtrInitProducerIDRequest()
-		req.TransactionalID = kmsg.StringPtr(id)
-		req.TransactionTimeoutMillis = int32(min(fenceTimeout, c.timeoutCap).Milliseconds())
-		req.ProducerID, req.ProducerEpoch = -1, -1
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID = kmsg.StringPtr(id)
+	req.TransactionTimeoutMillis = int32(min(fenceTimeout, c.timeoutCap).Milliseconds())
+	req.ProducerID, req.ProducerEpoch = -1, -1
+	// The abort of what was open may be under way; the next request finds it done.
+	err := c.ask(ctx, answers.Fence, onTransaction("Write", id), func() error {
 		resp, err := req.RequestWith(ctx, c.cl)
 		if err == nil {
 			err = kerr.ErrorForCode(resp.ErrorCode)
 		}
-		switch react(stepFence, err) {
-		case actionDone:
-			return nil
-		case actionAgain: // the abort of what was open may be under way; the next request finds it done
-		default:
-			return fmt.Errorf("fence transactional id %s: %w", id, kafkaconn.OrRefused(err, onTransaction("Write", id)))
-		}
-		timer := time.NewTimer(20 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("fence transactional id %s: %w", id, err)
-		case <-timer.C:
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("fence transactional id %s: %w", id, err)
 	}
+	return nil
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
+	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
 )
 
 // TransactionTimeout implements sinks.TimeLimited.
@@ -284,7 +284,7 @@ func (s *transactional[T]) resolvePrepared(ctx context.Context, p *prepared, com
 		return false, fmt.Errorf("transaction %s: %w", p.ID, sinks.ErrCommitted)
 	case commit:
 		return false, s.cluster.finish(ctx, p)
-	case before == verdictAsk:
+	case before == verdictGone:
 		return false, fmt.Errorf("transaction %s: %w: its control markers are deleted", p.ID, sinks.ErrUnknown)
 	}
 	return false, s.end(ctx, p, false)
@@ -292,15 +292,15 @@ func (s *transactional[T]) resolvePrepared(ctx context.Context, p *prepared, com
 
 // end ends an open transaction by its identity.
 func (s *transactional[T]) end(ctx context.Context, p *prepared, commit bool) error {
-	asked := map[bool]step{true: stepCommit, false: stepAbort}[commit]
+	asked := map[bool]answers.Step{true: answers.Commit, false: answers.Abort}[commit]
 	answer := s.cluster.endTxn(ctx, p, commit)
-	switch after := react(asked, answer); {
-	case after == actionDone:
+	switch after := answers.React(asked, answer); {
+	case after == answers.Done:
 		return nil
-	case after == actionLook && !commit && p.Topics != nil:
+	case after == answers.Look && !commit && p.Topics != nil:
 		if proof, err := s.cluster.prove(ctx, p); err == nil && proof == verdictLost {
 			return nil
 		}
 	}
-	return fmt.Errorf("end transaction %s: %w: %w", p.ID, sinks.ErrRetriable, kafkaconn.OrRefused(answer, onTransaction("Write", p.ID)))
+	return fmt.Errorf("end transaction %s: %w: %w", p.ID, sinks.ErrRetriable, answers.Failure(asked, answer, onTransaction("Write", p.ID)))
 }

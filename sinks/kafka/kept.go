@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
+	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
 )
 
 // keptVersion is the version of the encoding below. Older ones must stay readable.
@@ -120,8 +120,9 @@ func (c *cluster) revoke(ctx context.Context, p *prepared) error {
 		return err
 	}
 	answer := c.endTxn(ctx, p, false)
-	if judge(answer) == verdictRefused {
-		return fmt.Errorf("end transaction %s: %w", p.ID, kafkaconn.OrRefused(answer, onTransaction("Write", p.ID)))
+	switch answers.React(answers.Abort, answer) {
+	case answers.Refused, answers.FailJob:
+		return fmt.Errorf("end transaction %s: %w", p.ID, answers.Failure(answers.Abort, answer, onTransaction("Write", p.ID)))
 	}
 	proof, err := c.prove(ctx, p)
 	switch {
@@ -130,7 +131,7 @@ func (c *cluster) revoke(ctx context.Context, p *prepared) error {
 		return nil
 	case proof == verdictCommitted:
 		return fmt.Errorf("transaction %s: %w", p.ID, sinks.ErrPublished)
-	case proof == verdictAsk:
+	case proof == verdictGone:
 		return unknown(p, answer)
 	}
 	return fmt.Errorf("end transaction %s: %w: %w", p.ID, sinks.ErrRetriable, errors.Join(answer, err))

@@ -1,6 +1,7 @@
 package kafkasink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,11 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
 	"github.com/weir-stream/weir/sinks/kafka/slots"
 )
 
@@ -35,12 +35,20 @@ func (l *lane) send(ctx context.Context, deadline time.Duration, topic string, p
 	if !l.begun && l.id != "" {
 		l.started = time.Now()
 		if err := l.producer.Begin(); err != nil {
-			return err
+			return l.failure(err)
 		}
 	}
 	l.begun = true
 	l.tracker.sending(len(r.Key) + len(r.Value))
-	return l.producer.Send(topic, partition, r, at)
+	if err := l.producer.Send(topic, partition, r, at); err != nil {
+		return l.failure(err)
+	}
+	return nil
+}
+
+// failure is what the task fails with when the client that writes does.
+func (l *lane) failure(err error) error {
+	return answers.Failure(answers.Write, err, onTransaction("Write", l.id))
 }
 
 // flush waits until every record sent is accepted and returns what was written.
@@ -49,7 +57,7 @@ func (l *lane) flush(ctx context.Context, deadline time.Duration) ([]preparedTop
 	defer cancel()
 	if err := l.producer.Flush(ctx); err != nil {
 		// A failed record says more than the flush that waited for it.
-		return nil, errors.Join(l.tracker.err(), fmt.Errorf("flush within %s: %w", deadline, kafkaconn.OrRefused(err, kafkaconn.Access{})))
+		return nil, errors.Join(l.tracker.err(), fmt.Errorf("flush within %s: %w", deadline, l.failure(err)))
 	}
 	// The last reports may still be on their way to the tracker.
 	if err := l.tracker.wait(ctx, deadline, 1); err != nil {
@@ -70,7 +78,8 @@ type lanes struct {
 	mu      sync.Mutex
 	pool    *slots.Pool
 	lanes   map[int]*lane
-	failed  error         // of the last initialisation
+	failed  error         // by which no id will be initialised any more
+	trouble error         // of the last initialisation, which is tried again
 	changed chan struct{} // closed and replaced at each change
 }
 
@@ -128,7 +137,9 @@ func (l *lanes) await(ctx context.Context, try func() (bool, error)) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no transactional id was initialised within %s: %w", l.deadline, ctx.Err())
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return fmt.Errorf("no transactional id was initialised within %s: %w", l.deadline, cmp.Or(l.trouble, ctx.Err()))
 		case <-changed:
 		}
 	}
@@ -156,6 +167,7 @@ func (l *lanes) start(slot int) {
 	switch {
 	case err == nil && l.ctx.Err() == nil:
 		l.lanes[slot] = fresh
+		l.trouble = nil
 		err = l.pool.Started(slot)
 	case err == nil:
 		fresh.producer.Close()
@@ -166,20 +178,34 @@ func (l *lanes) start(slot int) {
 	l.notify()
 }
 
+// initialise makes a client with its id, again and again while nothing is decided: who needs the id waits no longer than the deadline, and
+// nobody may need it for long.
 func (l *lanes) initialise(slot int) (*lane, error) {
-	fresh, err := l.open(slot)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(l.ctx, l.deadline)
-	defer cancel()
-	faultpoint.Hit(faultpoint.IDInitDue)
-	if err := fresh.producer.Init(ctx); err != nil {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		fresh, err := l.open(slot)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(l.ctx, l.deadline)
+		faultpoint.Hit(faultpoint.IDInitDue)
+		answer := fresh.producer.Init(ctx)
+		cancel()
+		if answer == nil {
+			faultpoint.Hit(faultpoint.IDInitialised)
+			return fresh, nil
+		}
 		fresh.producer.Close()
-		return nil, fmt.Errorf("initialise transactional id %s: %w", fresh.id, kafkaconn.OrRefused(err, onTransaction("Write", fresh.id)))
+		err = fmt.Errorf("initialise transactional id %s: %w", fresh.id, answers.Failure(answers.Init, answer, onTransaction("Write", fresh.id)))
+		if answers.React(answers.Init, answer) != answers.Again {
+			return nil, err
+		}
+		l.mu.Lock()
+		l.trouble = err
+		l.mu.Unlock()
+		if !kafkaconn.Sleep(l.ctx, pause) {
+			return nil, err
+		}
 	}
-	faultpoint.Hit(faultpoint.IDInitialised)
-	return fresh, nil
 }
 
 func (l *lanes) notify() {
@@ -280,11 +306,8 @@ func (l *lanes) close() {
 
 // refusedTimeout turns the broker's refusal of a transaction timeout into an error that names both values.
 func refusedTimeout(err error, asked time.Duration) error {
-	if react(stepInit, err) != actionFailJob || !errors.Is(err, kerr.InvalidTransactionTimeout) && !errors.Is(err, ErrTimeoutRefused) {
+	if !answers.TimeoutRefused(err) {
 		return err
 	}
 	return operator.Fatal(fmt.Errorf("transaction timeout %s: the broker refuses it, its transaction.max.timeout.ms is lower; lower the sink's transaction timeout or raise the broker's limit: %w", asked, err))
 }
-
-// ErrTimeoutRefused is what a client's Init wraps when the broker refused the transaction timeout.
-var ErrTimeoutRefused = errors.New("transaction timeout refused by the broker")

@@ -66,6 +66,8 @@ func (c *cluster) marker(ctx context.Context, id Identity, topic string, s span,
 		kgo.SeedBrokers(c.settings.brokers...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {s.Partition: kgo.NewOffset().At(from)}}),
 		kgo.FetchIsolationLevel(kgo.ReadUncommitted()), kgo.KeepControlRecords(),
+		// Where retention has moved on meanwhile, another place would show another transaction's marker.
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 	}, c.settings.options...)
 	cl, err := kgo.NewClient(opts...)
 	if err != nil {

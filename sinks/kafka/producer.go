@@ -78,6 +78,8 @@ type ProducerConfig struct {
 	Security Security
 	// Options are what a franz-go client needs, Security's part among it.
 	Options []kgo.Opt
+	// Writing asks the coordinator for producer id and epoch of the transaction that is open, for clients that do not tell.
+	Writing func(context.Context) (Identity, error)
 	// Delivered is called for each record sent, from one goroutine at a time. It must not block.
 	Delivered func(Delivery)
 	Logger    *slog.Logger

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
 )
 
 // recordOverhead stands for what a client keeps per record beyond key and value.
@@ -104,7 +105,7 @@ func (t *tracker) sending(bytes int) {
 func (t *tracker) delivered(d Delivery) {
 	if d.Err != nil {
 		err := fmt.Errorf("write to %s/%d: %w", d.Topic, d.Partition,
-			kafkaconn.OrRefused(d.Err, kafkaconn.Access{Operation: "Write", Topic: d.Topic, TransactionalID: t.id}))
+			answers.Failure(answers.Write, d.Err, kafkaconn.Access{Operation: "Write", Topic: d.Topic, TransactionalID: t.id}))
 		t.failure.CompareAndSwap(nil, &err)
 	} else {
 		t.accept(d)

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
+	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
 	"github.com/weir-stream/weir/sinks/kafka/slots"
 )
 
@@ -43,10 +44,15 @@ func (s *transactional[T]) Open(ctx context.Context, sc sinks.Context) error {
 	if err := s.connect(ctx, sc); err != nil {
 		return err
 	}
-	limit, known := s.cluster.maxTimeout(ctx)
+	asking, cancel := context.WithTimeout(ctx, s.settings.deadline)
+	defer cancel()
+	limit, known, err := s.cluster.maxTimeout(asking)
+	if err != nil {
+		return fmt.Errorf("ask for the broker's transaction.max.timeout.ms: %w", err)
+	}
 	s.timeout, s.cluster.timeoutCap = limit, limit
 	s.ids = slots.NewScheme(s.settings.prefix, sc)
-	v2, err := s.cluster.transactionsV2(ctx)
+	v2, err := s.cluster.transactionsV2(asking)
 	if err != nil {
 		return err
 	}
@@ -91,6 +97,7 @@ func (e *encoder[T]) producerConfig(id string, v2 bool, t *tracker) ProducerConf
 		Brokers: e.settings.brokers, TransactionalID: id, TransactionTimeout: e.timeout, TransactionsV2: v2,
 		Partitioner: e.settings.partitioner, Linger: e.settings.linger, Deadline: e.settings.deadline,
 		MaxRecordBytes: e.cluster.maxRecordBytes, Security: e.settings.security, Options: e.settings.options, Delivered: t.delivered, Logger: e.cluster.logger,
+		Writing: func(ctx context.Context) (Identity, error) { return e.cluster.writing(ctx, id) },
 	}
 }
 
@@ -122,7 +129,7 @@ func (s *transactional[T]) PreCommit(ctx context.Context, t *txn) (sinks.Committ
 	defer cancel()
 	identity, err := l.producer.Identity(ctx)
 	if err != nil {
-		return sinks.Committable{}, fmt.Errorf("ask for the identity of transaction %s: %w", l.id, err)
+		return sinks.Committable{}, fmt.Errorf("ask for the identity of transaction %s: %w", l.id, l.failure(err))
 	}
 	if err := s.cluster.sameTopics(ctx, topics); err != nil {
 		return sinks.Committable{}, err
@@ -167,7 +174,7 @@ func (s *transactional[T]) commitOwn(ctx context.Context, l *lane, p *prepared) 
 	if err == nil {
 		err = l.producer.Commit(ctx)
 	}
-	if err != nil {
+	if answers.React(answers.Own, err) != answers.Done {
 		s.logger.Warn("the client's commit left doubt; going on by the transaction's identity", "transaction", p.ID, "error", err)
 		s.lanes.distrust(l)
 		return false, nil

@@ -6,9 +6,7 @@
 package confluent
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -17,16 +15,14 @@ import (
 	"time"
 
 	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/weir-stream/weir/internal/kafkaconn"
 	kafkasink "github.com/weir-stream/weir/sinks/kafka"
 )
 
 // New returns a constructor of librdkafka clients to pass to kafkasink.Client. config holds librdkafka properties, such as compression,
 // that are added to the sink's own; it may be nil. Login and certificates come from kafkasink.WithLogin and kafkasink.WithTLS, which
-// also serve the connection that finishes transactions, a franz-go client.
+// also serve the sink's own connection, a franz-go client.
 func New(config map[string]any) kafkasink.NewProducer {
 	return func(cfg kafkasink.ProducerConfig) (kafkasink.Producer, error) {
 		settings := kafka.ConfigMap{}
@@ -79,7 +75,6 @@ type producer struct {
 	cfg      kafkasink.ProducerConfig
 	settings kafka.ConfigMap
 	p        *kafka.Producer
-	admin    *kgo.Client   // for the transaction's identity, which librdkafka does not tell
 	done     chan struct{} // closed when all reports are told
 	logged   chan struct{} // closed when the log has ended
 	pending  atomic.Int64
@@ -138,20 +133,10 @@ func (p *producer) Init(ctx context.Context) error {
 	if p.cfg.TransactionalID == "" {
 		return nil
 	}
-	admin, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(p.cfg.Brokers...)}, p.cfg.Options...)...)
-	if err != nil {
-		return fmt.Errorf("make a Kafka client: %w", err)
-	}
-	p.admin = admin
-	err = p.cause(p.inSteps(ctx, p.p.InitTransactions))
-	var ke kafka.Error
-	if errors.As(err, &ke) && ke.Code() == kafka.ErrInvalidTransactionTimeout {
-		return fmt.Errorf("%w: %w", kafkasink.ErrTimeoutRefused, err)
-	}
-	return err
+	return p.inSteps(ctx, p.p.InitTransactions)
 }
 
-func (p *producer) Begin() error { return p.p.BeginTransaction() }
+func (p *producer) Begin() error { return p.cause(p.p.BeginTransaction()) }
 
 func (p *producer) Send(topic string, partition int32, r kafkasink.Record, timestamp time.Time) error {
 	if err := p.start(); err != nil {
@@ -170,6 +155,7 @@ func (p *producer) Send(topic string, partition int32, r kafkasink.Record, times
 	p.pending.Add(1)
 	if err := p.p.Produce(m, nil); err != nil {
 		p.pending.Add(-1)
+		err = p.cause(err)
 		// The tracker counts the record as sent; this is its outcome.
 		p.cfg.Delivered(kafkasink.Delivery{Topic: topic, Partition: partition, Bytes: len(r.Key) + len(r.Value), Err: err})
 		return fmt.Errorf("hand a record to librdkafka: %w", err)
@@ -197,36 +183,15 @@ func (p *producer) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Identity asks the coordinator, since librdkafka does not tell. One that is being chosen or moved is asked again until ctx ends.
+// Identity asks the coordinator, since librdkafka does not tell.
 func (p *producer) Identity(ctx context.Context) (kafkasink.Identity, error) {
-	d, err := p.describe(ctx)
-	for ; kerr.IsRetriable(err); d, err = p.describe(ctx) {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return kafkasink.Identity{}, err
-		}
-	}
-	if err != nil {
-		return kafkasink.Identity{}, err
-	}
-	if d.State != "Ongoing" {
-		return kafkasink.Identity{}, fmt.Errorf("transaction %s is %s, not open", p.cfg.TransactionalID, d.State)
-	}
-	return kafkasink.Identity{ProducerID: d.ProducerID, ProducerEpoch: d.ProducerEpoch, EndTxnVersion: kafkasink.EndTxnV1}, nil
-}
-
-func (p *producer) describe(ctx context.Context) (kadm.DescribedTransaction, error) {
-	described, err := kadm.NewClient(p.admin).DescribeTransactions(ctx, p.cfg.TransactionalID)
-	if err != nil {
-		return kadm.DescribedTransaction{}, err
-	}
-	d, err := described.On(p.cfg.TransactionalID, nil)
-	return d, cmp.Or(err, d.Err)
+	id, err := p.cfg.Writing(ctx)
+	id.EndTxnVersion = kafkasink.EndTxnV1
+	return id, err
 }
 
 func (p *producer) Commit(ctx context.Context) error {
-	return p.cause(p.inSteps(ctx, p.p.CommitTransaction))
+	return p.inSteps(ctx, p.p.CommitTransaction)
 }
 
 // step is how long one blocking call of librdkafka waits before the context is looked at.
@@ -242,16 +207,8 @@ func (p *producer) inSteps(ctx context.Context, call func(context.Context) error
 		short, cancel := context.WithTimeout(ctx, step)
 		err := call(short)
 		cancel()
-		var ke kafka.Error
-		if err == nil || p.refused.Load() != nil || !errors.As(err, &ke) || !ke.IsRetriable() && ke.Code() != kafka.ErrTimedOut {
-			return err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return err
-		case <-timer.C:
+		if p.refused.Load() != nil || !goesOn(err) || !kafkaconn.Sleep(ctx, pause) {
+			return p.cause(err)
 		}
 	}
 }
@@ -266,8 +223,5 @@ func (p *producer) Close() {
 		p.p.Close()
 		<-p.done
 		<-p.logged
-	}
-	if p.admin != nil {
-		p.admin.Close()
 	}
 }

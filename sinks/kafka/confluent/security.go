@@ -6,10 +6,8 @@ import (
 	"strings"
 
 	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
-	"github.com/weir-stream/weir/operator"
 	kafkasink "github.com/weir-stream/weir/sinks/kafka"
 )
 
@@ -45,53 +43,4 @@ func secure(s kafkasink.Security) (kafka.ConfigMap, error) {
 	}
 	out["security.protocol"] = protocol
 	return out, nil
-}
-
-// note keeps the first refusal among librdkafka's events.
-func (p *producer) note(e kafka.Event) {
-	ke, ok := e.(kafka.Error)
-	if !ok {
-		return
-	}
-	switch ke.Code() {
-	case kafka.ErrAuthentication, kafka.ErrSsl:
-		err := known(ke)
-		p.refused.CompareAndSwap(nil, &err)
-	default:
-		p.cfg.Logger.Debug("librdkafka", "error", ke.Error())
-	}
-}
-
-// cause adds what librdkafka has told of a refusal to a call's error, which only speaks of a timeout.
-func (p *producer) cause(err error) error {
-	if err == nil {
-		return nil
-	}
-	err = known(err)
-	if refused := p.refused.Load(); refused != nil && !errors.Is(err, *refused) {
-		return fmt.Errorf("%w: %w", err, *refused)
-	}
-	return err
-}
-
-// known adds the error of package kerr, or a sentinel, that means the same as librdkafka's, so that the sink understands it.
-func known(err error) error {
-	var ke kafka.Error
-	if !errors.As(err, &ke) {
-		return err
-	}
-	switch code := ke.Code(); {
-	case code == kafka.ErrAuthentication:
-		return fmt.Errorf("%w: %w", kafkaconn.ErrLogin, err)
-	case code == kafka.ErrSsl:
-		return fmt.Errorf("%w: %w", kafkaconn.ErrCertificate, err)
-	case code == kafka.ErrTransport, code == kafka.ErrAllBrokersDown, code == kafka.ErrResolve, code == kafka.ErrTimedOut,
-		code == kafka.ErrMsgTimedOut, code == kafka.ErrTimedOutQueue:
-		return operator.Unavailable(err)
-	case code > 0:
-		if known := kerr.ErrorForCode(int16(code)); known != nil {
-			return fmt.Errorf("%w: %w", known, err)
-		}
-	}
-	return err
 }

@@ -1,48 +1,29 @@
 package kafkasink
 
-import (
-	"github.com/weir-stream/weir/internal/kafkaconn"
-)
+import "github.com/weir-stream/weir/sinks/kafka/internal/answers"
 
-// verdict is what an answer proves about a transaction.
+// verdict is what the control markers prove about a transaction.
 type verdict uint8
 
 const (
 	verdictCommitted verdict = iota + 1
-	verdictRetry             // not decided yet
+	verdictOpen              // not decided yet
 	verdictLost              // aborted
-	verdictAsk               // it proves nothing: look at the control markers
-	verdictRefused           // the broker will never take the request
+	verdictGone              // the markers are deleted
 )
 
 // String names the verdict.
 func (v verdict) String() string {
-	return [...]string{"none", "committed", "retry", "lost", "ask", "refused"}[v]
-}
-
-// judge says what the answer to EndTxn(commit) means for a transaction that was prepared and is not empty: what react says, as a verdict.
-func judge(code error) verdict {
-	switch react(stepCommit, code) {
-	case actionDone:
-		return verdictCommitted
-	case actionLost:
-		return verdictLost
-	case actionLook:
-		return verdictAsk
-	case actionRefused, actionFailJob:
-		return verdictRefused
-	case actionAgain, actionFailTask:
-	}
-	return verdictRetry
+	return [...]string{"none", "committed", "open", "lost", "gone"}[v]
 }
 
 // confirm says what an answer that means a loss comes to after a look at the markers: a loss stops the job for good, so it is told
 // only when they do not contradict it. Where they cannot be had, because they are deleted or we may not read them, the answer stands.
 func confirm(proof verdict, err error) verdict {
 	switch {
-	case err != nil && kafkaconn.Refused(err, kafkaconn.Access{}) == nil:
-		return verdictRetry
-	case err == nil && (proof == verdictCommitted || proof == verdictRetry):
+	case answers.React(answers.Read, err) == answers.Again:
+		return verdictOpen
+	case err == nil && (proof == verdictCommitted || proof == verdictOpen):
 		return proof
 	}
 	return verdictLost
@@ -84,12 +65,12 @@ func conclude(markers []marker, view coordinatorView) verdict {
 		}
 	}
 	if view != viewOther {
-		return verdictRetry
+		return verdictOpen
 	}
 	if deleted {
-		return verdictAsk
+		return verdictGone
 	}
 	// Neither open nor ended anywhere: markers are written before the coordinator takes up anything else, so they are about to be
 	// seen.
-	return verdictRetry
+	return verdictOpen
 }
