@@ -23,6 +23,7 @@ const (
 	envMode         = "WEIR_MODE" // "plan", "worker", or empty for a local run
 	envPlanOutput   = "WEIR_PLAN_OUTPUT"
 	envParallelism  = "WEIR_PARALLELISM"
+	envOperators    = "WEIR_OPERATOR_PARALLELISM" // name=number, one a line
 	envJobName      = "WEIR_JOB_NAME"
 	envDefaultName  = "WEIR_JOB_DEFAULT_NAME" // of a job that sets none; the file's name where it is not given
 	envSocket       = "WEIR_CONTROL_SOCKET"
@@ -115,6 +116,20 @@ func dispatch(ctx context.Context, job func(*Env) error, p host, opts []Option) 
 			return fmt.Errorf("%s: %q is not a positive number", envParallelism, text)
 		}
 		plan.Parallelism = n
+	}
+	for _, line := range strings.Split(p.getenv(envOperators), "\n") {
+		if line == "" {
+			continue
+		}
+		i := strings.LastIndex(line, "=")
+		n, err := strconv.Atoi(line[i+1:])
+		if i < 1 || err != nil || n < 1 {
+			return fmt.Errorf("%s: %q is not an operator's name, = and a positive number", envOperators, line)
+		}
+		if plan.Operators == nil {
+			plan.Operators = make(map[string]int)
+		}
+		plan.Operators[line[:i]] = n
 	}
 	mode := p.getenv(envMode)
 	if mode == "plan" {

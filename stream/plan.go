@@ -2,7 +2,10 @@ package stream
 
 import (
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/internal/stack"
@@ -18,6 +21,8 @@ type PlanOptions struct {
 	DefaultName string
 	// Parallelism of operators that choose none; 0 leaves it to the job.
 	Parallelism int
+	// Operators holds the parallelism of operators by name or uid, in place of what the job chose for them.
+	Operators map[string]int
 }
 
 // Plan runs the job function and compiles what it describes. When anything is wrong with the job it returns all of it as
@@ -36,7 +41,7 @@ func Plan(job func(*Env) error, o PlanOptions) (*operator.Program, error) {
 	case env.name == "":
 		env.name = o.DefaultName
 	}
-	p := &planner{env: env, factories: make(map[string]operator.Factory)}
+	p := &planner{env: env, operators: o.Operators, factories: make(map[string]operator.Factory)}
 	return p.program()
 }
 
@@ -54,12 +59,14 @@ func describe(job func(*Env) error, env *Env) (err error) {
 // planner compiles one job.
 type planner struct {
 	env       *Env
+	operators map[string]int
 	errs      graph.Errors
 	factories map[string]operator.Factory
 }
 
 func (p *planner) program() (*operator.Program, error) {
 	assignUIDs(p.env.nodes)
+	p.override()
 	l := graph.Logical{
 		Name: p.env.name, MaxParallelism: p.env.maxParallelism, Parallelism: p.env.parallelism,
 		Checkpoints: p.env.checkpoints, Restarts: p.env.restarts,
@@ -106,6 +113,25 @@ func (p *planner) program() (*operator.Program, error) {
 		return nil, p.errs
 	}
 	return &operator.Program{Graph: g, Factories: p.factories, Edges: edges}, nil
+}
+
+// override gives operators the parallelism that was chosen for them by name.
+func (p *planner) override() {
+	for _, name := range slices.Sorted(maps.Keys(p.operators)) {
+		found := false
+		for _, n := range p.env.nodes {
+			if n.op.Name == name || n.op.UID == name {
+				n.op.Parallelism, found = p.operators[name], true
+			}
+		}
+		if !found {
+			var names []string
+			for _, n := range p.env.nodes {
+				names = append(names, n.op.Name)
+			}
+			p.errs = append(p.errs, fmt.Errorf("no operator is called %q, so it cannot be given a parallelism; there are %s", name, strings.Join(names, ", ")))
+		}
+	}
 }
 
 func (p *planner) report(n *node, err error) {

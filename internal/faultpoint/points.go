@@ -55,6 +55,12 @@ const (
 	TakenOver Point = "jm.taken-over"
 	// EndLogged: the log has the end of the job, no worker is stopped.
 	EndLogged Point = "jm.end-logged"
+	// RescaleLogged: the log has the graph of the next attempt, the present one runs on and no checkpoint is triggered for it.
+	RescaleLogged Point = "jm.rescale-logged"
+	// HandoverDue: the checkpoint for the next attempt is complete and committed, no worker of the present one is stopped.
+	HandoverDue Point = "jm.handover-due"
+	// HandoverStopped: the workers of the present attempt are stopped, the next one is not in the log.
+	HandoverStopped Point = "jm.handover-stopped"
 	// ResultDue: the workers of an ending job are stopped and its transactions settled, the result is not in the log.
 	ResultDue Point = "jm.result-due"
 )

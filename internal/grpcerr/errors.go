@@ -26,6 +26,8 @@ var (
 	ErrStopInProgress = errors.New("stop in progress")
 	// ErrSavepointFailed: the savepoint could not be taken; the job goes on.
 	ErrSavepointFailed = errors.New("savepoint failed")
+	// ErrRescaleFailed: the job was not rescaled and goes on as it was.
+	ErrRescaleFailed = errors.New("rescale failed")
 	// ErrArtifactNotFound: the job binary has not been uploaded.
 	ErrArtifactNotFound = errors.New("job binary not found")
 	// ErrArtifactCorrupt: the uploaded bytes do not have the announced hash.
@@ -59,6 +61,7 @@ var table = []struct {
 	{ErrJobNotRunning, codes.FailedPrecondition, "JOB_NOT_RUNNING"},
 	{ErrStopInProgress, codes.FailedPrecondition, "STOP_IN_PROGRESS"},
 	{ErrSavepointFailed, codes.Aborted, "SAVEPOINT_FAILED"},
+	{ErrRescaleFailed, codes.Aborted, "RESCALE_FAILED"},
 	{ErrArtifactNotFound, codes.NotFound, "ARTIFACT_NOT_FOUND"},
 	{ErrArtifactCorrupt, codes.DataLoss, "ARTIFACT_CORRUPT"},
 	{ErrNoTaskManager, codes.FailedPrecondition, "NO_TASKMANAGER"},

@@ -33,6 +33,10 @@ type Coordinator struct {
 	savepoints []string // request ids that wait for a checkpoint to be triggered
 	exports    []export // completed, and waiting for the commit
 	stop       *stop
+	// handover tells that a checkpoint for the next attempt is wanted and not triggered; handoverAt is the completed one whose commit is
+	// waited for, 0 for none.
+	handover   bool
+	handoverAt uint64
 	files      files
 	history    history
 	phase      phase
@@ -129,6 +133,8 @@ func (c *Coordinator) Handle(now time.Time, ev Event) []Effect {
 		c.workerEnded(ev.Worker)
 	case RequestSavepoint:
 		c.requestSavepoint(ev)
+	case RequestHandover:
+		c.requestHandover()
 	case RequestStop:
 		c.requestStop(now, ev)
 	case StopCancelled:
@@ -189,7 +195,7 @@ func (c *Coordinator) triggerAt() (time.Time, bool) {
 		// Between a stop's checkpoint and its end there is none.
 		return time.Time{}, !c.stop.taken
 	}
-	if len(c.savepoints) > 0 {
+	if len(c.savepoints) > 0 || c.handover {
 		return time.Time{}, true
 	}
 	if c.commits.behind() {

@@ -69,6 +69,12 @@ type Unpin struct{ Checkpoint uint64 }
 // SavepointFailed answers a [RequestSavepoint].
 type SavepointFailed struct{ RequestID, Reason string }
 
+// Handover tells that the checkpoint of a [RequestHandover] is completed and committed everywhere.
+type Handover struct{ Checkpoint uint64 }
+
+// HandoverFailed answers a [RequestHandover]: its checkpoint failed, and the attempt goes on.
+type HandoverFailed struct{ Reason string }
+
 // StopFailed answers a [RequestStop]: the job goes on.
 type StopFailed struct{ RequestID, Reason string }
 
@@ -96,6 +102,8 @@ func (ReserveIDs) effect()      {}
 func (Export) effect()          {}
 func (Unpin) effect()           {}
 func (SavepointFailed) effect() {}
+func (Handover) effect()        {}
+func (HandoverFailed) effect()  {}
 func (StopFailed) effect()      {}
 func (Finish) effect()          {}
 func (FailAttempt) effect()     {}

@@ -79,6 +79,10 @@ type InputEnded struct{ Worker string }
 // RequestSavepoint asks for a savepoint; [Export] or [SavepointFailed] with the same id answers it.
 type RequestSavepoint struct{ RequestID string }
 
+// RequestHandover asks for a checkpoint for the next attempt to start from, as a rescale does; [Handover] or [HandoverFailed] answers
+// it, unless the job stops or ends meanwhile. Repeating it while it is not answered is harmless.
+type RequestHandover struct{}
+
 // RequestStop asks for a last checkpoint after which the sources emit nothing. With Savepoint, [Export] follows its completion and
 // the job ends only when the driver says so, else the completion ends the job and [Finish] follows.
 type RequestStop struct {
@@ -107,6 +111,7 @@ func (CommitAcked) event()      {}
 func (Activity) event()         {}
 func (InputEnded) event()       {}
 func (RequestSavepoint) event() {}
+func (RequestHandover) event()  {}
 func (RequestStop) event()      {}
 func (StopCancelled) event()    {}
 func (AttemptEnded) event()     {}

@@ -33,6 +33,15 @@ func (c *Coordinator) requestSavepoint(ev RequestSavepoint) {
 	}
 }
 
+func (c *Coordinator) requestHandover() {
+	switch {
+	case c.phase != running:
+		c.emit(HandoverFailed{Reason: "the job is ending"})
+	case c.handoverAt == 0 && (c.current == nil || !c.current.handover):
+		c.handover = true
+	}
+}
+
 func (c *Coordinator) refuseSavepoints(reason string) {
 	for _, id := range c.savepoints {
 		c.emit(SavepointFailed{RequestID: id, Reason: reason})
@@ -67,6 +76,7 @@ func (c *Coordinator) interrupt(now time.Time, reason string) {
 	if r.stop {
 		c.stop.taken = false
 	}
+	c.handover = c.handover || r.handover
 	c.drop(now, reason)
 }
 
@@ -79,6 +89,7 @@ func (c *Coordinator) cancelStop(now time.Time) {
 		switch {
 		case r.stage != proposed:
 			c.savepoints = append(r.savepoints, c.savepoints...)
+			c.handover = c.handover || r.handover
 			c.drop(now, "the stop was cancelled")
 		case s.savepoint:
 			r.stop = false
@@ -116,6 +127,11 @@ func (c *Coordinator) finishCommits() {
 		c.emit(Export{Checkpoint: x.checkpoint, RequestIDs: x.requestIDs, StopID: x.stopID})
 	}
 	c.exports = waiting
+	if c.handoverAt > 0 && acked >= c.handoverAt && c.phase == running {
+		c.commits.settleNow(c.emit)
+		c.emit(Handover{Checkpoint: c.handoverAt})
+		c.handoverAt = 0
+	}
 	if c.phase == closing && acked >= c.completed {
 		c.commits.settleNow(c.emit)
 		c.emit(Finish{Checkpoint: c.completed})

@@ -27,6 +27,7 @@ type run struct {
 	stage      stage
 	stop, full bool
 	forced     bool     // it answers Coordinator.force
+	handover   bool     // it answers Coordinator.handover
 	savepoints []string // requests that it answers
 	handles    map[TaskID]*snapshotv1.TaskHandle
 	delta      uint64
@@ -47,12 +48,13 @@ func (c *Coordinator) trigger(now time.Time) {
 		triggered:  now,
 		full:       c.cfg.Full,
 		forced:     c.force,
+		handover:   c.handover,
 		savepoints: c.savepoints,
 		handles:    make(map[TaskID]*snapshotv1.TaskHandle, len(c.cfg.Tasks)),
 	}
 	c.nextID++
 	c.savepoints = nil
-	c.force, c.urgent = false, false
+	c.force, c.urgent, c.handover = false, false, false
 	c.lastTrigger = now
 	if c.stop != nil {
 		c.stop.taken, c.stop.paused = true, true
@@ -251,6 +253,9 @@ func (c *Coordinator) complete(now time.Time) {
 		// Its stop was cancelled while the log was deciding.
 		c.emit(Unpin{Checkpoint: r.id})
 	}
+	if r.handover {
+		c.handoverAt = r.id
+	}
 	if ends {
 		c.phase = closing
 		c.refuseSavepoints("the job is ending")
@@ -272,7 +277,10 @@ func (c *Coordinator) fail(now time.Time, f failure) {
 		c.emit(StopFailed{RequestID: c.stop.requestID, Reason: fmt.Sprintf("checkpoint %d: %s", r.id, f.reason)})
 		c.stop = nil
 	}
-	if r.stop || len(r.savepoints) > 0 {
+	if r.handover {
+		c.emit(HandoverFailed{Reason: fmt.Sprintf("checkpoint %d: %s", r.id, f.reason)})
+	}
+	if r.stop || len(r.savepoints) > 0 || r.handover {
 		return
 	}
 	c.storageOnly = f.storage && (c.failures == 0 || c.storageOnly)

@@ -178,9 +178,16 @@ func (j *job) effect(att *attempt, e checkpoint.Effect) checkpoint.Event {
 	case checkpoint.Unpin:
 		j.unpin(e.Checkpoint)
 	case checkpoint.SavepointFailed:
+		if j.takingUp {
+			break // the next attempt takes it
+		}
 		j.answerSavepoint(e.RequestID, savepointReply{err: savepointError(e.Reason)})
 	case checkpoint.StopFailed:
 		j.stopFailed(e)
+	case checkpoint.Handover:
+		j.handOver(e)
+	case checkpoint.HandoverFailed:
+		j.rescaleFailed(e.Reason)
 	case checkpoint.Finish:
 		j.finishWorkers()
 	case checkpoint.FailAttempt:

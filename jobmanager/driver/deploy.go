@@ -75,6 +75,15 @@ func (j *job) awaited() []string {
 }
 
 func (j *job) waitForSlots() {
+	if placements := j.m.slots.claim(j.id); placements != nil && j.rec.GetRescale() != nil {
+		j.deploy(placements, false)
+		return
+	}
+	if x := j.rec.GetRescale(); x != nil {
+		if missing := j.m.slots.offered(j.id, x.GetGraph()); missing != "" && !j.rescaleFailed("there are not enough slots any more: the job "+missing) {
+			return
+		}
+	}
 	j.enter(phaseSlots, 0)
 	j.m.slots.request(j.rec, j.box)
 }
@@ -154,7 +163,7 @@ func (j *job) prepareCommand(w *worker) *workerv1.Prepare {
 		ClusterId: j.m.cfg.ClusterID, JobId: j.id, JobName: j.rec.GetName(), Attempt: j.att.number,
 		Fingerprint: j.rec.GetGraph().GetFingerprint(), Parallelism: j.rec.GetParallelism(), Tasks: w.tasks,
 		Restore: restore, Token: j.rec.GetToken(), BindHost: w.host, AdvertiseHost: w.host,
-		SettleOnly: j.att.settle,
+		SettleOnly: j.att.settle, OperatorParallelism: j.rec.GetOperatorParallelism(),
 	}
 }
 
@@ -285,6 +294,7 @@ func (j *job) running() {
 	j.enter(phaseRunning, 0)
 	j.fenceAt = time.Now().Add(j.m.cfg.FenceEvery)
 	j.beginCheckpoints()
+	j.resumeRescale()
 	j.clean.attemptRuns(j.rec)
 }
 

@@ -100,6 +100,9 @@ func recorded(rec *raftv1.JobRecord) explain.Facts {
 		f.Failure = failures[len(failures)-1]
 	}
 	f.Lost = rec.GetLost()
+	if x := rec.GetRescale(); x != nil {
+		f.RescaleFrom, f.RescaleTo = fsm.Slots(rec.GetGraph()), fsm.Slots(x.GetGraph())
+	}
 	if cp, ok := fsm.LastCheckpoint(rec); ok {
 		f.Kept = cp.GetId()
 		took := ms(cp.GetDurationMs())

@@ -72,6 +72,12 @@ type job struct {
 	// one that the former leader was at, and waits.
 	takingUp bool
 
+	// rescales are callers waiting for the outcome of a rescale, by request id; reserving tells that slots may be reserved for one.
+	// rescaleUntil is when a new leader gives one up for want of slots; zero when it does not wait.
+	rescales     map[string][]chan<- rescaleReply
+	reserving    bool
+	rescaleUntil time.Time
+
 	// usedID is the newest checkpoint id used, and reservedID the end of the ids that this leadership has reserved; 0 before.
 	usedID, reservedID uint64
 
@@ -93,7 +99,7 @@ func newJob(m *Manager, rec *raftv1.JobRecord) *job {
 	j := &job{
 		m: m, id: rec.GetId(), name: rec.GetName(), box: newMailbox(), status: newStatus(), gone: make(chan struct{}), logger: logger, rec: rec,
 		tms: make(map[string]registry.TaskManager), undead: make(map[uint64]map[string]string),
-		savepoints: make(map[string]*savepointCall),
+		savepoints: make(map[string]*savepointCall), rescales: make(map[string][]chan<- rescaleReply),
 	}
 	if adoptable(rec) {
 		j.status.live.Store(rec.GetAttempt()) // before a TaskManager can ask
@@ -145,7 +151,12 @@ func (j *job) abandon() {
 			c <- savepointReply{err: errLeadershipEnded}
 		}
 	}
-	j.stops, j.savepoints = nil, nil
+	for _, replies := range j.rescales {
+		for _, c := range replies {
+			c <- rescaleReply{err: errLeadershipEnded}
+		}
+	}
+	j.stops, j.savepoints, j.rescales = nil, nil, nil
 }
 
 // begin takes the job up where the log left it.
@@ -248,6 +259,7 @@ func (j *job) untilDeadline() time.Duration {
 	sooner(j.clean.dueAt())
 	sooner(j.inquiriesDueAt())
 	sooner(j.fenceDueAt())
+	sooner(j.rescaleUntil)
 	return d
 }
 
@@ -280,6 +292,10 @@ func (j *job) tick() {
 	j.clean.tick(now, j.rec)
 	j.tickInquiries(now)
 	j.fenceAgain(now)
+	if !j.rescaleUntil.IsZero() && !now.Before(j.rescaleUntil) {
+		j.resumeRescale()
+		j.rescaleUntil = time.Time{} // it has been carried out, given up, or there is none
+	}
 	if j.deadline.IsZero() || now.Before(j.deadline) {
 		return
 	}
@@ -311,7 +327,7 @@ func (j *job) handle(ev any) {
 	case workerExited:
 		j.onWorkerExited(ev)
 	case slotsGranted:
-		if j.phase != phaseSlots {
+		if j.phase != phaseSlots || len(ev.placements) != int(fsm.Slots(fsm.Next(j.rec))) { // or asked for before a rescale
 			j.m.slots.release(j.id)
 			return
 		}
@@ -322,6 +338,8 @@ func (j *job) handle(ev any) {
 		j.requestStop(ev)
 	case savepointRequest:
 		j.requestSavepoint(ev)
+	case rescaleRequest:
+		j.requestRescale(ev)
 	case coordinatorEvent:
 		if j.att != nil && j.att.number == ev.attempt && j.att.coordinator != nil {
 			j.coordinate(ev.ev)
@@ -374,6 +392,8 @@ func refuse(ev any) {
 		ev.reply <- errLeadershipEnded
 	case savepointRequest:
 		ev.reply <- savepointReply{err: errLeadershipEnded}
+	case rescaleRequest:
+		ev.reply <- rescaleReply{err: errLeadershipEnded}
 	case transactionsRequest:
 		ev.reply <- Answers{Problems: []string{"the job is not driven here any more; ask again"}}
 	case statusRequest:
@@ -413,6 +433,10 @@ func (j *job) onTaskManager(ev tmChanged) {
 		}
 	}
 	switch j.phase {
+	case phaseRunning:
+		if !j.rescaleUntil.IsZero() {
+			j.resumeRescale()
+		}
 	case phaseGrace:
 		j.endGraceWhenComplete()
 	case phaseTakeover:

@@ -51,5 +51,6 @@ func (j *job) adopt(rec *raftv1.JobRecord) {
 	if rec != nil {
 		j.rec = rec
 		j.clean.update(rec)
+		j.answerRescales()
 	}
 }

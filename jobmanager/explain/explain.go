@@ -21,6 +21,7 @@ const (
 	KindClose       = "close"
 	KindSettle      = "settle"
 	KindStop        = "stop"
+	KindRescale     = "rescale"
 	KindCheckpoint  = "checkpoint"
 	KindCommit      = "commit"
 	KindExternal    = "external"
@@ -182,6 +183,13 @@ func (f Facts) phase() Finding {
 	case Closing:
 		return f.workers(x, KindClose, "close", "closed")
 	case Running:
+		if f.RescaleTo > 0 && !f.Stop {
+			return Finding{
+				Kind: KindRescale, short: fmt.Sprintf("a checkpoint and the commit of it, to be rescaled to %d slots", f.RescaleTo), Blocking: true,
+				Text: fmt.Sprintf("It is being rescaled from %d to %d slots: it takes a checkpoint, commits it, and goes on from it. If the checkpoint fails it goes on as it was.",
+					f.RescaleFrom, f.RescaleTo),
+			}
+		}
 		if !f.Stop {
 			return Finding{}
 		}

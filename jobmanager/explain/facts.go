@@ -51,6 +51,9 @@ type Facts struct {
 	Workers        []Worker
 	Tasks          []Task
 
+	// RescaleFrom and RescaleTo are the numbers of slots of a job that is being rescaled; 0 when it is not.
+	RescaleFrom, RescaleTo uint32
+
 	// Stop tells that a stop was asked for.
 	Stop bool
 	// Settling tells that the attempt, or the one to come, only commits and fences for an ending job; SettleUntil is when that is given

@@ -29,11 +29,18 @@ func newAttempt(c *raftv1.NewAttempt) change {
 		case len(c.GetPlacements()) == 0:
 			return fmt.Errorf("attempt %d has no placement: %w", c.GetAttempt(), ErrInvalid)
 		}
+		if x := r.GetRescale(); x != nil && !c.GetSettleOnly() && len(c.GetPlacements()) != int(Slots(x.GetGraph())) {
+			return fmt.Errorf("attempt %d has %d placements and needs %d: %w", c.GetAttempt(), len(c.GetPlacements()), Slots(x.GetGraph()), ErrInvalid)
+		}
 		retire(r)
 		if !c.GetSettleOnly() {
+			planned := r.GetRescale() != nil && r.GetState() == jobv1.JobState_JOB_STATE_RUNNING
 			r.State = jobv1.JobState_JOB_STATE_DEPLOYING
-			if r.GetAttempt() > 0 {
+			if r.GetAttempt() > 0 && !planned {
 				r.Restarts++
+			}
+			if x := r.GetRescale(); x != nil {
+				applyRescale(r, x, c.GetAttempt())
 			}
 		}
 		r.Attempt = c.GetAttempt()

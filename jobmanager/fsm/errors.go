@@ -42,6 +42,10 @@ var (
 	ErrNotEnding = errors.New("job is not ending")
 	// ErrStopping: a stop with another request id is under way.
 	ErrStopping = errors.New("job is already stopping")
+	// ErrRescaling: a rescale with another request id is under way.
+	ErrRescaling = errors.New("job is already being rescaled")
+	// ErrRescaled: the rescale was planned for another graph than the job has by now.
+	ErrRescaled = errors.New("job was rescaled meanwhile")
 	// ErrNotStopping: no stop is under way.
 	ErrNotStopping = errors.New("job is not stopping")
 	// ErrGarbageLeft: files of the job wait for their deletion.

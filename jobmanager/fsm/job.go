@@ -33,13 +33,17 @@ func (s *State) createJob(c *raftv1.CreateJob) Result {
 		return Result{Err: err}
 	}
 	r := &raftv1.JobRecord{
-		Id:                j.GetId(),
-		RequestId:         j.GetRequestId(),
-		Name:              j.GetName(),
-		Graph:             j.GetGraph(),
-		ArtifactSha256:    j.GetArtifactSha256(),
-		Args:              j.GetArgs(),
-		Parallelism:       j.GetParallelism(),
+		Id:             j.GetId(),
+		RequestId:      j.GetRequestId(),
+		Name:           j.GetName(),
+		Graph:          j.GetGraph(),
+		ArtifactSha256: j.GetArtifactSha256(),
+		Args:           j.GetArgs(),
+		Parallelism:    j.GetParallelism(),
+
+		OperatorParallelism: j.GetOperatorParallelism(),
+		AutoParallelism:     j.GetAutoParallelism(),
+
 		AllowDroppedState: j.GetAllowDroppedState(),
 		From:              from,
 		Lost:              j.GetLost(),
@@ -85,6 +89,7 @@ func endJob(c *raftv1.EndJob) change {
 func settle(r *raftv1.JobRecord, target jobv1.JobState) {
 	r.State = jobv1.JobState_JOB_STATE_SETTLING
 	r.Target = target
+	dropRescale(r, "the job is going to be "+stateName(target), 0)
 }
 
 func recordResult(c *raftv1.RecordResult) change {
@@ -149,6 +154,7 @@ func requestStop(c *raftv1.RequestStop) change {
 		if r.GetStopRequestId() != "" {
 			return ErrStopping
 		}
+		dropRescale(r, "a stop of the job was asked for", 0)
 		r.StopRequestId = id
 		r.StopSavepointDir = c.GetSavepointDir()
 		return nil

@@ -79,6 +79,12 @@ func drawCommand(t *rapid.T, v fsm.View) *raftv1.Command {
 		func() *raftv1.Command {
 			return initCluster(rapid.SampledFrom([]string{"", "c", "d"}).Draw(t, "cluster"))
 		},
+		func() *raftv1.Command {
+			x := rescaleTo(request, rapid.Uint32Range(1, 2).Draw(t, "parallelism"))
+			x.GetRescaleJob().Rescale.Base = r.GetGraph().GetFingerprint()
+			return x
+		},
+		func() *raftv1.Command { return rescaleFailed(request, "no") },
 		func() *raftv1.Command { return hollow(t, id) },
 	}
 	sensible := func() *raftv1.Command { return sensible(t, id, r) }
@@ -102,7 +108,7 @@ func sensible(t *rapid.T, id string, r *raftv1.JobRecord) *raftv1.Command {
 	case len(r.GetGarbage()) > 0 && rapid.Bool().Draw(t, "drop"):
 		return dropGarbage(ids(r.GetGarbage())...)
 	case r.GetState() == created || r.GetState() == restarting:
-		return newAttempt(r.GetAttempt() + 1)
+		return onSlots(r.GetAttempt()+1, int(max(1, fsm.Slots(r.GetRescale().GetGraph()))))
 	case r.GetState() == deploying:
 		return start(r.GetAttempt())
 	case r.GetState() == settling:

@@ -49,6 +49,10 @@ func copyRecord(r *raftv1.JobRecord) *raftv1.JobRecord {
 		UnfencedWorkers:      slices.Clone(r.GetUnfencedWorkers()),
 		Replaced:             r.GetReplaced(),
 		Lost:                 slices.Clone(r.GetLost()),
+		Rescale:              r.GetRescale(),
+		Rescales:             slices.Clone(r.GetRescales()),
+		OperatorParallelism:  r.GetOperatorParallelism(),
+		AutoParallelism:      r.GetAutoParallelism(),
 	}
 }
 

@@ -299,6 +299,8 @@ func fill(m protoreflect.Message, depth int) {
 		fd := fields.Get(i)
 		isMessage := fd.Kind() == protoreflect.MessageKind
 		switch {
+		case fd.IsMap():
+			m.Mutable(fd).Map().Set(scalar(fd.MapKey()).MapKey(), scalar(fd.MapValue()))
 		case fd.IsList() && isMessage:
 			fill(m.Mutable(fd).List().AppendMutable().Message(), depth+1)
 		case fd.IsList():

@@ -22,6 +22,9 @@ const durableLevel = 19
 
 // LevelOf returns the level that a program must have to apply a command.
 func LevelOf(cmd *raftv1.Command) uint32 {
+	if j := cmd.GetCreateJob().GetJob(); j.GetAutoParallelism() || len(j.GetOperatorParallelism()) > 0 {
+		return rescaleLevel
+	}
 	if unsettled(cmd.GetCreateJob().GetJob().GetFrom()) {
 		return originLevel
 	}
@@ -97,6 +100,8 @@ func (s *State) Apply(index uint64, cmd *raftv1.Command) Result {
 		return s.update(c.PinCheckpoint.GetJobId(), pinCheckpoint(c.PinCheckpoint))
 	case *raftv1.Command_RecordSavepoint:
 		return s.update(c.RecordSavepoint.GetJobId(), recordSavepoint(c.RecordSavepoint))
+	case *raftv1.Command_RescaleJob:
+		return s.update(c.RescaleJob.GetJobId(), rescaleJob(c.RescaleJob))
 	case *raftv1.Command_MemberLevel:
 		return s.memberLevel(c.MemberLevel)
 	case *raftv1.Command_RecordLoss:

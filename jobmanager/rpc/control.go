@@ -37,7 +37,8 @@ func heard(v fsm.View, job, requestID string) *raftv1.JobRecord {
 		if rec.GetName() != job && rec.GetId() != strings.ToLower(job) {
 			continue
 		}
-		if rec.GetEndRequestId() == requestID || rec.GetStopRequestId() == requestID || savepointOf(rec, requestID) != nil {
+		if rec.GetEndRequestId() == requestID || rec.GetStopRequestId() == requestID || savepointOf(rec, requestID) != nil ||
+			rec.GetRescale().GetRequestId() == requestID || fsm.RescaleOf(rec, requestID) != nil {
 			return rec
 		}
 	}

@@ -18,6 +18,8 @@ var domain = []struct{ from, to error }{
 	{fsm.ErrJobEnding, grpcerr.ErrJobEnded},
 	{fsm.ErrJobEnded, grpcerr.ErrJobEnded},
 	{fsm.ErrStopping, grpcerr.ErrStopInProgress},
+	{fsm.ErrRescaling, grpcerr.ErrJobNotRunning},
+	{fsm.ErrRescaled, grpcerr.ErrJobNotRunning},
 	{raftnode.ErrNotLeader, grpcerr.ErrNotLeader},
 	{raftnode.ErrQuorum, grpcerr.ErrInvalid},
 }

@@ -102,6 +102,12 @@ func describe(ctx context.Context, l *Leader, rec *raftv1.JobRecord) *jobv1.Job 
 		ArtifactSha256: rec.GetArtifactSha256(), Failures: slices.Clone(rec.GetFailures()), Prepared: rec.GetPrepared(),
 		Unsettled: rec.GetUnsettled(), CompletedCheckpoints: rec.GetCompletedCheckpoints(), LastRecoveryMs: rec.GetLastRecoveryMs(),
 		SavepointPath: savepointPath(rec), RecordsPerSecond: -1, LagRecords: -1, Lost: rec.GetLost(),
+		AutoParallelism: rec.GetAutoParallelism(), OperatorParallelism: rec.GetOperatorParallelism(),
+	}
+	if x := rec.GetRescale(); x != nil {
+		job.RescalingTo = fsm.Slots(x.GetGraph())
+	} else if n := len(rec.GetRescales()); n > 0 {
+		job.RescaleFailure = rec.GetRescales()[n-1].GetError()
 	}
 	progress, figures, driven := l.Jobs.Status(ctx, rec.GetId())
 	if cp, ok := fsm.LastCheckpoint(rec); ok {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/oklog/ulid/v2"
+	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
@@ -89,6 +91,7 @@ func (s *Services) SubmitJob(ctx context.Context, req *jobv1.SubmitJobRequest) (
 		Id: strings.ToLower(ulid.Make().String()), RequestId: req.GetRequestId(), Name: name, Graph: graph,
 		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(),
 		AllowDroppedState: req.GetAllowDroppedState(), From: from, CreatedAtMs: time.Now().UnixMilli(), Lost: lost,
+		OperatorParallelism: req.GetOperatorParallelism(), AutoParallelism: req.GetAutoParallelism(),
 	}}}})
 	if err != nil {
 		return nil, mapped(err)
@@ -108,8 +111,13 @@ func (s *Services) SubmitJob(ctx context.Context, req *jobv1.SubmitJobRequest) (
 
 // sameSubmit refuses a request id that stands for another job.
 func sameSubmit(rec *raftv1.JobRecord, req *jobv1.SubmitJobRequest) error {
+	if len(rec.GetRescales()) > 0 || rec.GetRescale() != nil {
+		req = proto.CloneOf(req) // it had another parallelism then
+		req.Parallelism, req.OperatorParallelism, req.AutoParallelism = rec.GetParallelism(), rec.GetOperatorParallelism(), rec.GetAutoParallelism()
+	}
 	if rec.GetArtifactSha256() != req.GetArtifactSha256() || !slices.Equal(rec.GetArgs(), req.GetArgs()) ||
-		rec.GetParallelism() != req.GetParallelism() || req.GetName() != "" && rec.GetName() != req.GetName() {
+		!rec.GetAutoParallelism() && rec.GetParallelism() != req.GetParallelism() || rec.GetAutoParallelism() != req.GetAutoParallelism() ||
+		!maps.Equal(rec.GetOperatorParallelism(), req.GetOperatorParallelism()) || req.GetName() != "" && rec.GetName() != req.GetName() {
 		return invalid("request id %q was used for job %s (%q), with another binary, name, parallelism or other arguments; choose a new id",
 			req.GetRequestId(), rec.GetId(), rec.GetName())
 	}
@@ -140,6 +148,10 @@ func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequ
 		return nil, invalid("the job binary is named by its SHA-256 in lower-case hex, not %q", req.GetArtifactSha256())
 	}
 	l.Jobs.UseArtifact(req.GetArtifactSha256())
+	job := &clusterv1.PlanJob{
+		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(), Name: req.GetName(),
+		DefaultName: req.GetDefaultName(), OperatorParallelism: req.GetOperatorParallelism(),
+	}
 	there, err := s.exists(ctx, driver.ArtifactName(l.ClusterID, req.GetArtifactSha256()))
 	if err != nil {
 		return nil, err
@@ -147,12 +159,17 @@ func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequ
 	if !there {
 		return nil, fmt.Errorf("%w: upload %s first", grpcerr.ErrArtifactNotFound, req.GetArtifactSha256())
 	}
+	graph, err := s.planGraph(ctx, l, job)
+	if err != nil {
+		return nil, err
+	}
+	return graph, checkGraph(graph, req.GetName())
+}
+
+// planGraph is plan for a binary that is known to be there.
+func (s *Services) planGraph(ctx context.Context, l *Leader, job *clusterv1.PlanJob) (*jobv1.Graph, error) {
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
-	job := &clusterv1.PlanJob{
-		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(), Name: req.GetName(),
-		DefaultName: req.GetDefaultName(),
-	}
 	result, err := s.planned(ctx, l, job)
 	if err != nil {
 		return nil, err
@@ -168,7 +185,7 @@ func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequ
 		}
 		return nil, invalid("the job has %s:\n  %s", number, strings.Join(errs, "\n  "))
 	}
-	return result.GetGraph(), checkGraph(result.GetGraph(), req.GetName())
+	return result.GetGraph(), checkOperators(result.GetGraph(), job.GetOperatorParallelism())
 }
 
 // planned asks the TaskManagers until one has planned the job. They may just be coming over from another leader, or may have left this

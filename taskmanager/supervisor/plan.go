@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -61,6 +64,7 @@ func (s *Supervisor) plan(ctx context.Context, m *clusterv1.PlanJob) (*jobv1.Pla
 	if n := m.GetParallelism(); n > 0 {
 		env = append(env, "WEIR_PARALLELISM="+strconv.FormatUint(uint64(n), 10))
 	}
+	env = append(env, operatorParallelism(m.GetOperatorParallelism())...)
 	newCmd := func() *exec.Cmd { return jobCommand(binary, m.GetArtifactSha256(), m.GetArgs(), dir, out, env...) }
 	p, err := s.startIsolated(newCmd)
 	if err != nil {
@@ -81,6 +85,18 @@ func (s *Supervisor) plan(ctx context.Context, m *clusterv1.PlanJob) (*jobv1.Pla
 			s.cfg.PlanTimeout, quoted(out.tailText()))
 	}
 	return readPlan(file, p, out.tailText())
+}
+
+// operatorParallelism is the variable that tells a job binary the parallelism of operators, if there is any to tell.
+func operatorParallelism(m map[string]uint32) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		lines = append(lines, name+"="+strconv.FormatUint(uint64(m[name]), 10))
+	}
+	return []string{"WEIR_OPERATOR_PARALLELISM=" + strings.Join(lines, "\n")}
 }
 
 // startIsolated starts the command without a network where the system permits that, else with one.

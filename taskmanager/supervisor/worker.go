@@ -135,7 +135,8 @@ func (w *worker) supervise(out *output) error {
 	defer control.close()
 
 	cmd := jobCommand(binary, w.start.GetArtifactSha256(), w.start.GetArgs(), w.dir, out,
-		"WEIR_MODE=worker", "WEIR_CONTROL_SOCKET="+w.socket, "WEIR_TOKEN="+w.token, "WEIR_WORK_DIR="+w.dir)
+		append(operatorParallelism(w.start.GetPrepare().GetOperatorParallelism()),
+			"WEIR_MODE=worker", "WEIR_CONTROL_SOCKET="+w.socket, "WEIR_TOKEN="+w.token, "WEIR_WORK_DIR="+w.dir)...)
 	p, err := w.launch(cmd)
 	if err != nil || p == nil {
 		return err
@@ -341,7 +342,7 @@ func storage(err error) error {
 // ownVariables are settings of Weir that a job binary must not inherit: a node's, and those that a supervisor sets itself.
 var ownVariables = []string{
 	"WEIR_TM_", "WEIR_JM_", "WEIR_JOBMANAGER=", "WEIR_API_TOKEN=", "WEIR_TOKEN_FILE=", "WEIR_TLS_", "WEIR_MODE=", "WEIR_CONTROL_SOCKET=", "WEIR_TOKEN=", "WEIR_WORK_DIR=",
-	"WEIR_PLAN_OUTPUT=", "WEIR_PARALLELISM=", "WEIR_JOB_NAME=", "WEIR_JOB_DEFAULT_NAME=", "WEIR_STATE_DIR=",
+	"WEIR_PLAN_OUTPUT=", "WEIR_PARALLELISM=", "WEIR_OPERATOR_PARALLELISM=", "WEIR_JOB_NAME=", "WEIR_JOB_DEFAULT_NAME=", "WEIR_STATE_DIR=",
 }
 
 // jobCommand returns a command that runs a job binary in dir with our environment. Its own name is short, since a job without a name

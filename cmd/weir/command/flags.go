@@ -77,6 +77,36 @@ func (f parallelismFlag) Set(text string) error {
 	return nil
 }
 
+// operatorsFlag is the value of a flag that takes NAME=N and may be repeated.
+type operatorsFlag struct {
+	value *map[string]uint32
+	zero  bool // N may be 0
+}
+
+func (f operatorsFlag) String() string { return "" }
+
+func (f operatorsFlag) Type() string { return "NAME=N" }
+
+func (f operatorsFlag) Set(text string) error {
+	i := strings.LastIndex(text, "=")
+	if i < 1 {
+		return errors.New("not the name of an operator, = and a parallelism")
+	}
+	least := uint64(1)
+	if f.zero {
+		least = 0
+	}
+	n, err := strconv.ParseUint(text[i+1:], 10, 32)
+	if err != nil || n < least || n > keygroup.MaxMaxParallelism {
+		return fmt.Errorf("not a whole number from %d to %d after =", least, keygroup.MaxMaxParallelism)
+	}
+	if *f.value == nil {
+		*f.value = make(map[string]uint32)
+	}
+	(*f.value)[text[:i]] = uint32(n)
+	return nil
+}
+
 // maxName is the longest name of a job in bytes. JobManagers check names too, since a job can name itself.
 const maxName = 128
 

@@ -49,6 +49,18 @@ func (a *app) list() *cobra.Command {
 	return cmd
 }
 
+// listedParallelism is a job's parallelism in a table.
+func listedParallelism(j *jobv1.Job) string {
+	text := fmt.Sprint(parallelism(j.GetGraph()))
+	if n := j.GetRescalingTo(); n > 0 {
+		text += fmt.Sprintf(" → %d", n)
+	}
+	if j.GetAutoParallelism() {
+		text += " (auto)"
+	}
+	return text
+}
+
 func (a *app) jobRow(j *jobv1.Job) []string {
 	age, took := "-", "-"
 	if c := j.GetLastCheckpoint(); c != nil {
@@ -60,7 +72,7 @@ func (a *app) jobRow(j *jobv1.Job) []string {
 		rate, lag = count(j.GetRecordsPerSecond()), count(float64(j.GetLagRecords()))
 	}
 	return []string{
-		j.GetId(), j.GetName(), stateName(j.GetState()), fmt.Sprint(parallelism(j.GetGraph())), fmt.Sprint(j.GetRestarts()),
+		j.GetId(), j.GetName(), stateName(j.GetState()), listedParallelism(j), fmt.Sprint(j.GetRestarts()),
 		age, took, rate, lag,
 	}
 }

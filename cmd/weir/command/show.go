@@ -3,7 +3,9 @@ package command
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +44,24 @@ or, when there is none, the newest of those that had it.`,
 	return cmd
 }
 
+// parallelismOf is a job's parallelism and what is going to become of it.
+func parallelismOf(j *jobv1.Job) string {
+	text := fmt.Sprint(parallelism(j.GetGraph()))
+	if j.GetAutoParallelism() {
+		text += ", follows the number of slots"
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.GetOperatorParallelism())) {
+		text += fmt.Sprintf(", %s %d", name, j.GetOperatorParallelism()[name])
+	}
+	if n := j.GetRescalingTo(); n > 0 {
+		text += fmt.Sprintf("; being rescaled to %d", n)
+	}
+	if why := j.GetRescaleFailure(); why != "" {
+		text += "; the last rescale failed: " + why
+	}
+	return text
+}
+
 func restarts(n uint64) string {
 	if n == 1 {
 		return "1 restart"
@@ -65,6 +85,7 @@ func (a *app) writeJob(w io.Writer, j *jobv1.Job) error {
 	if j.GetEndedAtMs() != 0 {
 		optional("Ended:", clock(j.GetEndedAtMs()))
 	}
+	optional("Parallelism:", parallelismOf(j))
 	optional("Waits:", j.GetWaitingFor())
 	if c := j.GetLastCheckpoint(); c != nil {
 		optional("Checkpoint:", fmt.Sprintf("%d, completed in %s, %s to restore (%d completed in all)", c.GetId(),

@@ -49,6 +49,7 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 	id := requestID(cmd)
 	req := &jobv1.SubmitJobRequest{}
 	cmd.Flags().VarP(parallelismFlag{&req.Parallelism}, "parallelism", "p", "default parallelism; 0 leaves it to the job")
+	cmd.Flags().Var(operatorsFlag{&req.OperatorParallelism, false}, "operator", "NAME=N: parallelism of one operator in place of what the job says; may be repeated")
 	cmd.Flags().Var(nameFlag{&req.Name}, "name", "name of the job instead of its own: up to 128 printable characters except '@' and '/'")
 	cmd.Flags().StringVar(&req.From, "from", "", "savepoint, or JOB@CHECKPOINT of an ended job, to start from")
 	cmd.Flags().BoolVar(&req.AllowDroppedState, "allow-dropped-state", false, "start although the job has no operator for some of the savepoint's state")

@@ -534,9 +534,11 @@ type PlanJob struct {
 	Parallelism    uint32                 `protobuf:"varint,4,opt,name=parallelism,proto3" json:"parallelism,omitempty"`
 	Name           string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
 	// Name of a job that sets none, when name is empty too.
-	DefaultName   string `protobuf:"bytes,6,opt,name=default_name,json=defaultName,proto3" json:"default_name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DefaultName string `protobuf:"bytes,6,opt,name=default_name,json=defaultName,proto3" json:"default_name,omitempty"`
+	// Parallelism of operators by name, in place of what the job says.
+	OperatorParallelism map[string]uint32 `protobuf:"bytes,7,rep,name=operator_parallelism,json=operatorParallelism,proto3" json:"operator_parallelism,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *PlanJob) Reset() {
@@ -609,6 +611,13 @@ func (x *PlanJob) GetDefaultName() string {
 		return x.DefaultName
 	}
 	return ""
+}
+
+func (x *PlanJob) GetOperatorParallelism() map[string]uint32 {
+	if x != nil {
+		return x.OperatorParallelism
+	}
+	return nil
 }
 
 // JobPlanned answers PlanJob.
@@ -2215,14 +2224,18 @@ const file_weir_cluster_v1_cluster_proto_rawDesc = "" +
 	"free_slots\x18\x01 \x01(\rR\tfreeSlots\"7\n" +
 	"\x05Probe\x12\x18\n" +
 	"\acontent\x18\x01 \x01(\tR\acontent\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xb8\x01\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xe6\x02\n" +
 	"\aPlanJob\x12\x17\n" +
 	"\aplan_id\x18\x01 \x01(\tR\x06planId\x12'\n" +
 	"\x0fartifact_sha256\x18\x02 \x01(\tR\x0eartifactSha256\x12\x12\n" +
 	"\x04args\x18\x03 \x03(\tR\x04args\x12 \n" +
 	"\vparallelism\x18\x04 \x01(\rR\vparallelism\x12\x12\n" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12!\n" +
-	"\fdefault_name\x18\x06 \x01(\tR\vdefaultName\"l\n" +
+	"\fdefault_name\x18\x06 \x01(\tR\vdefaultName\x12d\n" +
+	"\x14operator_parallelism\x18\a \x03(\v21.weir.cluster.v1.PlanJob.OperatorParallelismEntryR\x13operatorParallelism\x1aF\n" +
+	"\x18OperatorParallelismEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"l\n" +
 	"\n" +
 	"JobPlanned\x12\x17\n" +
 	"\aplan_id\x18\x01 \x01(\tR\x06planId\x12/\n" +
@@ -2357,7 +2370,7 @@ func file_weir_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_weir_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_weir_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_weir_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_weir_cluster_v1_cluster_proto_goTypes = []any{
 	(*NotLeader)(nil),            // 0: weir.cluster.v1.NotLeader
 	(*RunningAttempt)(nil),       // 1: weir.cluster.v1.RunningAttempt
@@ -2387,52 +2400,54 @@ var file_weir_cluster_v1_cluster_proto_goTypes = []any{
 	(*RemoveMemberResponse)(nil), // 25: weir.cluster.v1.RemoveMemberResponse
 	(*GetInfoRequest)(nil),       // 26: weir.cluster.v1.GetInfoRequest
 	(*GetInfoResponse)(nil),      // 27: weir.cluster.v1.GetInfoResponse
-	(*v1.TaskAssignment)(nil),    // 28: weir.worker.v1.TaskAssignment
-	(*v11.PlanResult)(nil),       // 29: weir.job.v1.PlanResult
-	(*v1.Prepare)(nil),           // 30: weir.worker.v1.Prepare
-	(*v1.Command)(nil),           // 31: weir.worker.v1.Command
-	(*v1.Event)(nil),             // 32: weir.worker.v1.Event
+	nil,                          // 28: weir.cluster.v1.PlanJob.OperatorParallelismEntry
+	(*v1.TaskAssignment)(nil),    // 29: weir.worker.v1.TaskAssignment
+	(*v11.PlanResult)(nil),       // 30: weir.job.v1.PlanResult
+	(*v1.Prepare)(nil),           // 31: weir.worker.v1.Prepare
+	(*v1.Command)(nil),           // 32: weir.worker.v1.Command
+	(*v1.Event)(nil),             // 33: weir.worker.v1.Event
 }
 var file_weir_cluster_v1_cluster_proto_depIdxs = []int32{
-	28, // 0: weir.cluster.v1.RunningAttempt.tasks:type_name -> weir.worker.v1.TaskAssignment
+	29, // 0: weir.cluster.v1.RunningAttempt.tasks:type_name -> weir.worker.v1.TaskAssignment
 	1,  // 1: weir.cluster.v1.Register.running:type_name -> weir.cluster.v1.RunningAttempt
 	1,  // 2: weir.cluster.v1.Registered.stop:type_name -> weir.cluster.v1.RunningAttempt
-	29, // 3: weir.cluster.v1.JobPlanned.result:type_name -> weir.job.v1.PlanResult
-	30, // 4: weir.cluster.v1.StartWorker.prepare:type_name -> weir.worker.v1.Prepare
-	31, // 5: weir.cluster.v1.WorkerCommand.command:type_name -> weir.worker.v1.Command
-	32, // 6: weir.cluster.v1.WorkerEvent.event:type_name -> weir.worker.v1.Event
-	2,  // 7: weir.cluster.v1.SessionRequest.register:type_name -> weir.cluster.v1.Register
-	4,  // 8: weir.cluster.v1.SessionRequest.heartbeat:type_name -> weir.cluster.v1.Heartbeat
-	5,  // 9: weir.cluster.v1.SessionRequest.probe:type_name -> weir.cluster.v1.Probe
-	7,  // 10: weir.cluster.v1.SessionRequest.job_planned:type_name -> weir.cluster.v1.JobPlanned
-	11, // 11: weir.cluster.v1.SessionRequest.worker_event:type_name -> weir.cluster.v1.WorkerEvent
-	12, // 12: weir.cluster.v1.SessionRequest.worker_exited:type_name -> weir.cluster.v1.WorkerExited
-	14, // 13: weir.cluster.v1.SessionRequest.log_chunk:type_name -> weir.cluster.v1.LogChunk
-	15, // 14: weir.cluster.v1.SessionRequest.goodbye:type_name -> weir.cluster.v1.Goodbye
-	3,  // 15: weir.cluster.v1.SessionResponse.registered:type_name -> weir.cluster.v1.Registered
-	4,  // 16: weir.cluster.v1.SessionResponse.heartbeat:type_name -> weir.cluster.v1.Heartbeat
-	6,  // 17: weir.cluster.v1.SessionResponse.plan_job:type_name -> weir.cluster.v1.PlanJob
-	8,  // 18: weir.cluster.v1.SessionResponse.start_worker:type_name -> weir.cluster.v1.StartWorker
-	9,  // 19: weir.cluster.v1.SessionResponse.worker_command:type_name -> weir.cluster.v1.WorkerCommand
-	10, // 20: weir.cluster.v1.SessionResponse.stop_worker:type_name -> weir.cluster.v1.StopWorker
-	13, // 21: weir.cluster.v1.SessionResponse.read_logs:type_name -> weir.cluster.v1.ReadLogs
-	18, // 22: weir.cluster.v1.ListMembersResponse.members:type_name -> weir.cluster.v1.Member
-	19, // 23: weir.cluster.v1.ListMembersResponse.taskmanagers:type_name -> weir.cluster.v1.TaskManager
-	16, // 24: weir.cluster.v1.SessionService.Session:input_type -> weir.cluster.v1.SessionRequest
-	26, // 25: weir.cluster.v1.MembershipService.GetInfo:input_type -> weir.cluster.v1.GetInfoRequest
-	20, // 26: weir.cluster.v1.MembershipService.ListMembers:input_type -> weir.cluster.v1.ListMembersRequest
-	22, // 27: weir.cluster.v1.MembershipService.AddMember:input_type -> weir.cluster.v1.AddMemberRequest
-	24, // 28: weir.cluster.v1.MembershipService.RemoveMember:input_type -> weir.cluster.v1.RemoveMemberRequest
-	17, // 29: weir.cluster.v1.SessionService.Session:output_type -> weir.cluster.v1.SessionResponse
-	27, // 30: weir.cluster.v1.MembershipService.GetInfo:output_type -> weir.cluster.v1.GetInfoResponse
-	21, // 31: weir.cluster.v1.MembershipService.ListMembers:output_type -> weir.cluster.v1.ListMembersResponse
-	23, // 32: weir.cluster.v1.MembershipService.AddMember:output_type -> weir.cluster.v1.AddMemberResponse
-	25, // 33: weir.cluster.v1.MembershipService.RemoveMember:output_type -> weir.cluster.v1.RemoveMemberResponse
-	29, // [29:34] is the sub-list for method output_type
-	24, // [24:29] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	28, // 3: weir.cluster.v1.PlanJob.operator_parallelism:type_name -> weir.cluster.v1.PlanJob.OperatorParallelismEntry
+	30, // 4: weir.cluster.v1.JobPlanned.result:type_name -> weir.job.v1.PlanResult
+	31, // 5: weir.cluster.v1.StartWorker.prepare:type_name -> weir.worker.v1.Prepare
+	32, // 6: weir.cluster.v1.WorkerCommand.command:type_name -> weir.worker.v1.Command
+	33, // 7: weir.cluster.v1.WorkerEvent.event:type_name -> weir.worker.v1.Event
+	2,  // 8: weir.cluster.v1.SessionRequest.register:type_name -> weir.cluster.v1.Register
+	4,  // 9: weir.cluster.v1.SessionRequest.heartbeat:type_name -> weir.cluster.v1.Heartbeat
+	5,  // 10: weir.cluster.v1.SessionRequest.probe:type_name -> weir.cluster.v1.Probe
+	7,  // 11: weir.cluster.v1.SessionRequest.job_planned:type_name -> weir.cluster.v1.JobPlanned
+	11, // 12: weir.cluster.v1.SessionRequest.worker_event:type_name -> weir.cluster.v1.WorkerEvent
+	12, // 13: weir.cluster.v1.SessionRequest.worker_exited:type_name -> weir.cluster.v1.WorkerExited
+	14, // 14: weir.cluster.v1.SessionRequest.log_chunk:type_name -> weir.cluster.v1.LogChunk
+	15, // 15: weir.cluster.v1.SessionRequest.goodbye:type_name -> weir.cluster.v1.Goodbye
+	3,  // 16: weir.cluster.v1.SessionResponse.registered:type_name -> weir.cluster.v1.Registered
+	4,  // 17: weir.cluster.v1.SessionResponse.heartbeat:type_name -> weir.cluster.v1.Heartbeat
+	6,  // 18: weir.cluster.v1.SessionResponse.plan_job:type_name -> weir.cluster.v1.PlanJob
+	8,  // 19: weir.cluster.v1.SessionResponse.start_worker:type_name -> weir.cluster.v1.StartWorker
+	9,  // 20: weir.cluster.v1.SessionResponse.worker_command:type_name -> weir.cluster.v1.WorkerCommand
+	10, // 21: weir.cluster.v1.SessionResponse.stop_worker:type_name -> weir.cluster.v1.StopWorker
+	13, // 22: weir.cluster.v1.SessionResponse.read_logs:type_name -> weir.cluster.v1.ReadLogs
+	18, // 23: weir.cluster.v1.ListMembersResponse.members:type_name -> weir.cluster.v1.Member
+	19, // 24: weir.cluster.v1.ListMembersResponse.taskmanagers:type_name -> weir.cluster.v1.TaskManager
+	16, // 25: weir.cluster.v1.SessionService.Session:input_type -> weir.cluster.v1.SessionRequest
+	26, // 26: weir.cluster.v1.MembershipService.GetInfo:input_type -> weir.cluster.v1.GetInfoRequest
+	20, // 27: weir.cluster.v1.MembershipService.ListMembers:input_type -> weir.cluster.v1.ListMembersRequest
+	22, // 28: weir.cluster.v1.MembershipService.AddMember:input_type -> weir.cluster.v1.AddMemberRequest
+	24, // 29: weir.cluster.v1.MembershipService.RemoveMember:input_type -> weir.cluster.v1.RemoveMemberRequest
+	17, // 30: weir.cluster.v1.SessionService.Session:output_type -> weir.cluster.v1.SessionResponse
+	27, // 31: weir.cluster.v1.MembershipService.GetInfo:output_type -> weir.cluster.v1.GetInfoResponse
+	21, // 32: weir.cluster.v1.MembershipService.ListMembers:output_type -> weir.cluster.v1.ListMembersResponse
+	23, // 33: weir.cluster.v1.MembershipService.AddMember:output_type -> weir.cluster.v1.AddMemberResponse
+	25, // 34: weir.cluster.v1.MembershipService.RemoveMember:output_type -> weir.cluster.v1.RemoveMemberResponse
+	30, // [30:35] is the sub-list for method output_type
+	25, // [25:30] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_weir_cluster_v1_cluster_proto_init() }
@@ -2465,7 +2480,7 @@ func file_weir_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_cluster_v1_cluster_proto_rawDesc), len(file_weir_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

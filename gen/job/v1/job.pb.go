@@ -2172,9 +2172,17 @@ type Job struct {
 	// Time in milliseconds between a failure and the job running again, for the last restart.
 	LastRecoveryMs uint64 `protobuf:"varint,21,opt,name=last_recovery_ms,json=lastRecoveryMs,proto3" json:"last_recovery_ms,omitempty"`
 	// Output that completed checkpoints list and that was not committed.
-	Lost          []*LostOutput `protobuf:"bytes,22,rep,name=lost,proto3" json:"lost,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Lost []*LostOutput `protobuf:"bytes,22,rep,name=lost,proto3" json:"lost,omitempty"`
+	// The cluster chooses the default parallelism.
+	AutoParallelism bool `protobuf:"varint,30,opt,name=auto_parallelism,json=autoParallelism,proto3" json:"auto_parallelism,omitempty"`
+	// Parallelism given for operators by name, in place of what the job says.
+	OperatorParallelism map[string]uint32 `protobuf:"bytes,31,rep,name=operator_parallelism,json=operatorParallelism,proto3" json:"operator_parallelism,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Number of slots that the job is being rescaled to; 0 when it is not.
+	RescalingTo uint32 `protobuf:"varint,32,opt,name=rescaling_to,json=rescalingTo,proto3" json:"rescaling_to,omitempty"`
+	// Why the last rescale failed; empty when it did not.
+	RescaleFailure string `protobuf:"bytes,33,opt,name=rescale_failure,json=rescaleFailure,proto3" json:"rescale_failure,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
@@ -2361,6 +2369,34 @@ func (x *Job) GetLost() []*LostOutput {
 	return nil
 }
 
+func (x *Job) GetAutoParallelism() bool {
+	if x != nil {
+		return x.AutoParallelism
+	}
+	return false
+}
+
+func (x *Job) GetOperatorParallelism() map[string]uint32 {
+	if x != nil {
+		return x.OperatorParallelism
+	}
+	return nil
+}
+
+func (x *Job) GetRescalingTo() uint32 {
+	if x != nil {
+		return x.RescalingTo
+	}
+	return 0
+}
+
+func (x *Job) GetRescaleFailure() string {
+	if x != nil {
+		return x.RescaleFailure
+	}
+	return ""
+}
+
 // UploadArtifactRequest carries one chunk of a job binary (at most 1 MiB).
 type UploadArtifactRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2485,8 +2521,12 @@ type SubmitJobRequest struct {
 	// Start although transactions of the checkpoint are proven lost, or although it cannot be found out what became of them.
 	AcceptLoss    bool `protobuf:"varint,9,opt,name=accept_loss,json=acceptLoss,proto3" json:"accept_loss,omitempty"`
 	AcceptUnknown bool `protobuf:"varint,10,opt,name=accept_unknown,json=acceptUnknown,proto3" json:"accept_unknown,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Parallelism of operators by name, in place of what the job says.
+	OperatorParallelism map[string]uint32 `protobuf:"bytes,11,rep,name=operator_parallelism,json=operatorParallelism,proto3" json:"operator_parallelism,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// The cluster chooses the default parallelism by the number of slots; parallelism is 0 then.
+	AutoParallelism bool `protobuf:"varint,12,opt,name=auto_parallelism,json=autoParallelism,proto3" json:"auto_parallelism,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SubmitJobRequest) Reset() {
@@ -2585,6 +2625,20 @@ func (x *SubmitJobRequest) GetAcceptLoss() bool {
 func (x *SubmitJobRequest) GetAcceptUnknown() bool {
 	if x != nil {
 		return x.AcceptUnknown
+	}
+	return false
+}
+
+func (x *SubmitJobRequest) GetOperatorParallelism() map[string]uint32 {
+	if x != nil {
+		return x.OperatorParallelism
+	}
+	return nil
+}
+
+func (x *SubmitJobRequest) GetAutoParallelism() bool {
+	if x != nil {
+		return x.AutoParallelism
 	}
 	return false
 }
@@ -3354,6 +3408,155 @@ func (x *CreateSavepointResponse) GetCheckpoint() uint64 {
 	return 0
 }
 
+type RescaleJobRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	// Default parallelism; 0 leaves it as it is.
+	Parallelism uint32 `protobuf:"varint,3,opt,name=parallelism,proto3" json:"parallelism,omitempty"`
+	// Parallelism of operators by name, 0 for what the job says; those not named stay as they are.
+	OperatorParallelism map[string]uint32 `protobuf:"bytes,4,rep,name=operator_parallelism,json=operatorParallelism,proto3" json:"operator_parallelism,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// The cluster chooses the default parallelism by the number of slots; parallelism is 0 then.
+	AutoParallelism bool `protobuf:"varint,5,opt,name=auto_parallelism,json=autoParallelism,proto3" json:"auto_parallelism,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RescaleJobRequest) Reset() {
+	*x = RescaleJobRequest{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RescaleJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RescaleJobRequest) ProtoMessage() {}
+
+func (x *RescaleJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RescaleJobRequest.ProtoReflect.Descriptor instead.
+func (*RescaleJobRequest) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RescaleJobRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RescaleJobRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *RescaleJobRequest) GetParallelism() uint32 {
+	if x != nil {
+		return x.Parallelism
+	}
+	return 0
+}
+
+func (x *RescaleJobRequest) GetOperatorParallelism() map[string]uint32 {
+	if x != nil {
+		return x.OperatorParallelism
+	}
+	return nil
+}
+
+func (x *RescaleJobRequest) GetAutoParallelism() bool {
+	if x != nil {
+		return x.AutoParallelism
+	}
+	return false
+}
+
+type RescaleJobResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// The attempt that begins with the new parallelism; 0 when nothing had to be changed.
+	Attempt uint64 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Number of slots before and after.
+	From          uint32 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	To            uint32 `protobuf:"varint,4,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RescaleJobResponse) Reset() {
+	*x = RescaleJobResponse{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RescaleJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RescaleJobResponse) ProtoMessage() {}
+
+func (x *RescaleJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RescaleJobResponse.ProtoReflect.Descriptor instead.
+func (*RescaleJobResponse) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RescaleJobResponse) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *RescaleJobResponse) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *RescaleJobResponse) GetFrom() uint32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RescaleJobResponse) GetTo() uint32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
 type ListCheckpointsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -3363,7 +3566,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[36]
+	mi := &file_weir_job_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3375,7 +3578,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[36]
+	mi := &file_weir_job_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3388,7 +3591,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListCheckpointsRequest) GetJob() string {
@@ -3407,7 +3610,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[37]
+	mi := &file_weir_job_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3622,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[37]
+	mi := &file_weir_job_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3635,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*Checkpoint {
@@ -3452,7 +3655,7 @@ type ListTransactionsRequest struct {
 
 func (x *ListTransactionsRequest) Reset() {
 	*x = ListTransactionsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[38]
+	mi := &file_weir_job_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3667,7 @@ func (x *ListTransactionsRequest) String() string {
 func (*ListTransactionsRequest) ProtoMessage() {}
 
 func (x *ListTransactionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[38]
+	mi := &file_weir_job_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3477,7 +3680,7 @@ func (x *ListTransactionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransactionsRequest.ProtoReflect.Descriptor instead.
 func (*ListTransactionsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListTransactionsRequest) GetJob() string {
@@ -3501,7 +3704,7 @@ type ListTransactionsResponse struct {
 
 func (x *ListTransactionsResponse) Reset() {
 	*x = ListTransactionsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[39]
+	mi := &file_weir_job_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3513,7 +3716,7 @@ func (x *ListTransactionsResponse) String() string {
 func (*ListTransactionsResponse) ProtoMessage() {}
 
 func (x *ListTransactionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[39]
+	mi := &file_weir_job_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3526,7 +3729,7 @@ func (x *ListTransactionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransactionsResponse.ProtoReflect.Descriptor instead.
 func (*ListTransactionsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListTransactionsResponse) GetJobId() string {
@@ -3579,7 +3782,7 @@ type ResolveTransactionRequest struct {
 
 func (x *ResolveTransactionRequest) Reset() {
 	*x = ResolveTransactionRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[40]
+	mi := &file_weir_job_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +3794,7 @@ func (x *ResolveTransactionRequest) String() string {
 func (*ResolveTransactionRequest) ProtoMessage() {}
 
 func (x *ResolveTransactionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[40]
+	mi := &file_weir_job_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +3807,7 @@ func (x *ResolveTransactionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveTransactionRequest.ProtoReflect.Descriptor instead.
 func (*ResolveTransactionRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ResolveTransactionRequest) GetRequestId() string {
@@ -3654,7 +3857,7 @@ type ResolveTransactionResponse struct {
 
 func (x *ResolveTransactionResponse) Reset() {
 	*x = ResolveTransactionResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[41]
+	mi := &file_weir_job_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +3869,7 @@ func (x *ResolveTransactionResponse) String() string {
 func (*ResolveTransactionResponse) ProtoMessage() {}
 
 func (x *ResolveTransactionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[41]
+	mi := &file_weir_job_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +3882,7 @@ func (x *ResolveTransactionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveTransactionResponse.ProtoReflect.Descriptor instead.
 func (*ResolveTransactionResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResolveTransactionResponse) GetJobId() string {
@@ -3716,7 +3919,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[42]
+	mi := &file_weir_job_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3728,7 +3931,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[42]
+	mi := &file_weir_job_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3741,7 +3944,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadLogsRequest) GetJob() string {
@@ -3777,7 +3980,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[43]
+	mi := &file_weir_job_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3789,7 +3992,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[43]
+	mi := &file_weir_job_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3802,7 +4005,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReadLogsResponse) GetTaskmanagerId() string {
@@ -4027,7 +4230,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\vwaiting_for\x18\v \x03(\tR\n" +
 	"waitingFor\x12\x1a\n" +
 	"\x06age_ms\x18\f \x01(\x04H\x00R\x05ageMs\x88\x01\x01B\t\n" +
-	"\a_age_ms\"\xb1\x06\n" +
+	"\a_age_ms\"\xce\b\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12+\n" +
@@ -4053,13 +4256,20 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x15completed_checkpoints\x18\x13 \x01(\x04R\x14completedCheckpoints\x12%\n" +
 	"\x0esavepoint_path\x18\x14 \x01(\tR\rsavepointPath\x12(\n" +
 	"\x10last_recovery_ms\x18\x15 \x01(\x04R\x0elastRecoveryMs\x12+\n" +
-	"\x04lost\x18\x16 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"Y\n" +
+	"\x04lost\x18\x16 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\x12)\n" +
+	"\x10auto_parallelism\x18\x1e \x01(\bR\x0fautoParallelism\x12\\\n" +
+	"\x14operator_parallelism\x18\x1f \x03(\v2).weir.job.v1.Job.OperatorParallelismEntryR\x13operatorParallelism\x12!\n" +
+	"\frescaling_to\x18  \x01(\rR\vrescalingTo\x12'\n" +
+	"\x0frescale_failure\x18! \x01(\tR\x0erescaleFailure\x1aF\n" +
+	"\x18OperatorParallelismEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"Y\n" +
 	"\x15UploadArtifactRequest\x12\x16\n" +
 	"\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
 	"\x05chunk\x18\x03 \x01(\fR\x05chunk\"0\n" +
 	"\x16UploadArtifactResponse\x12\x16\n" +
-	"\x06sha256\x18\x01 \x01(\tR\x06sha256\"\xd3\x02\n" +
+	"\x06sha256\x18\x01 \x01(\tR\x06sha256\"\xb1\x04\n" +
 	"\x10SubmitJobRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -4073,7 +4283,12 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\vaccept_loss\x18\t \x01(\bR\n" +
 	"acceptLoss\x12%\n" +
 	"\x0eaccept_unknown\x18\n" +
-	" \x01(\bR\racceptUnknown\"*\n" +
+	" \x01(\bR\racceptUnknown\x12i\n" +
+	"\x14operator_parallelism\x18\v \x03(\v26.weir.job.v1.SubmitJobRequest.OperatorParallelismEntryR\x13operatorParallelism\x12)\n" +
+	"\x10auto_parallelism\x18\f \x01(\bR\x0fautoParallelism\x1aF\n" +
+	"\x18OperatorParallelismEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"*\n" +
 	"\x11SubmitJobResponse\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"!\n" +
 	"\rGetJobRequest\x12\x10\n" +
@@ -4125,7 +4340,22 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x02 \x01(\x04R\n" +
-	"checkpoint\"*\n" +
+	"checkpoint\"\xc5\x02\n" +
+	"\x11RescaleJobRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12 \n" +
+	"\vparallelism\x18\x03 \x01(\rR\vparallelism\x12j\n" +
+	"\x14operator_parallelism\x18\x04 \x03(\v27.weir.job.v1.RescaleJobRequest.OperatorParallelismEntryR\x13operatorParallelism\x12)\n" +
+	"\x10auto_parallelism\x18\x05 \x01(\bR\x0fautoParallelism\x1aF\n" +
+	"\x18OperatorParallelismEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"i\n" +
+	"\x12RescaleJobResponse\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\rR\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\rR\x02to\"*\n" +
 	"\x16ListCheckpointsRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"T\n" +
 	"\x17ListCheckpointsResponse\x129\n" +
@@ -4192,7 +4422,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x19CHECKPOINT_STAGE_ALIGNING\x10\x01\x12\x1d\n" +
 	"\x19CHECKPOINT_STAGE_SNAPSHOT\x10\x02\x12\x1c\n" +
 	"\x18CHECKPOINT_STAGE_WRITING\x10\x03\x12\x19\n" +
-	"\x15CHECKPOINT_STAGE_DONE\x10\x042\xf1\a\n" +
+	"\x15CHECKPOINT_STAGE_DONE\x10\x042\xc0\b\n" +
 	"\n" +
 	"JobService\x12[\n" +
 	"\x0eUploadArtifact\x12\".weir.job.v1.UploadArtifactRequest\x1a#.weir.job.v1.UploadArtifactResponse(\x01\x12J\n" +
@@ -4203,7 +4433,9 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"ExplainJob\x12\x1e.weir.job.v1.ExplainJobRequest\x1a\x1f.weir.job.v1.ExplainJobResponse\x12J\n" +
 	"\tCancelJob\x12\x1d.weir.job.v1.CancelJobRequest\x1a\x1e.weir.job.v1.CancelJobResponse\x12D\n" +
 	"\aStopJob\x12\x1b.weir.job.v1.StopJobRequest\x1a\x1c.weir.job.v1.StopJobResponse\x12\\\n" +
-	"\x0fCreateSavepoint\x12#.weir.job.v1.CreateSavepointRequest\x1a$.weir.job.v1.CreateSavepointResponse\x12\\\n" +
+	"\x0fCreateSavepoint\x12#.weir.job.v1.CreateSavepointRequest\x1a$.weir.job.v1.CreateSavepointResponse\x12M\n" +
+	"\n" +
+	"RescaleJob\x12\x1e.weir.job.v1.RescaleJobRequest\x1a\x1f.weir.job.v1.RescaleJobResponse\x12\\\n" +
 	"\x0fListCheckpoints\x12#.weir.job.v1.ListCheckpointsRequest\x1a$.weir.job.v1.ListCheckpointsResponse\x12_\n" +
 	"\x10ListTransactions\x12$.weir.job.v1.ListTransactionsRequest\x1a%.weir.job.v1.ListTransactionsResponse\x12e\n" +
 	"\x12ResolveTransaction\x12&.weir.job.v1.ResolveTransactionRequest\x1a'.weir.job.v1.ResolveTransactionResponse\x12I\n" +
@@ -4222,7 +4454,7 @@ func file_weir_job_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_job_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_weir_job_v1_job_proto_goTypes = []any{
 	(Partitioning)(0),                  // 0: weir.job.v1.Partitioning
 	(Guarantee)(0),                     // 1: weir.job.v1.Guarantee
@@ -4265,14 +4497,19 @@ var file_weir_job_v1_job_proto_goTypes = []any{
 	(*StopJobResponse)(nil),            // 38: weir.job.v1.StopJobResponse
 	(*CreateSavepointRequest)(nil),     // 39: weir.job.v1.CreateSavepointRequest
 	(*CreateSavepointResponse)(nil),    // 40: weir.job.v1.CreateSavepointResponse
-	(*ListCheckpointsRequest)(nil),     // 41: weir.job.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil),    // 42: weir.job.v1.ListCheckpointsResponse
-	(*ListTransactionsRequest)(nil),    // 43: weir.job.v1.ListTransactionsRequest
-	(*ListTransactionsResponse)(nil),   // 44: weir.job.v1.ListTransactionsResponse
-	(*ResolveTransactionRequest)(nil),  // 45: weir.job.v1.ResolveTransactionRequest
-	(*ResolveTransactionResponse)(nil), // 46: weir.job.v1.ResolveTransactionResponse
-	(*ReadLogsRequest)(nil),            // 47: weir.job.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),           // 48: weir.job.v1.ReadLogsResponse
+	(*RescaleJobRequest)(nil),          // 41: weir.job.v1.RescaleJobRequest
+	(*RescaleJobResponse)(nil),         // 42: weir.job.v1.RescaleJobResponse
+	(*ListCheckpointsRequest)(nil),     // 43: weir.job.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil),    // 44: weir.job.v1.ListCheckpointsResponse
+	(*ListTransactionsRequest)(nil),    // 45: weir.job.v1.ListTransactionsRequest
+	(*ListTransactionsResponse)(nil),   // 46: weir.job.v1.ListTransactionsResponse
+	(*ResolveTransactionRequest)(nil),  // 47: weir.job.v1.ResolveTransactionRequest
+	(*ResolveTransactionResponse)(nil), // 48: weir.job.v1.ResolveTransactionResponse
+	(*ReadLogsRequest)(nil),            // 49: weir.job.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),           // 50: weir.job.v1.ReadLogsResponse
+	nil,                                // 51: weir.job.v1.Job.OperatorParallelismEntry
+	nil,                                // 52: weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
+	nil,                                // 53: weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
 }
 var file_weir_job_v1_job_proto_depIdxs = []int32{
 	1,  // 0: weir.job.v1.Operator.guarantee:type_name -> weir.job.v1.Guarantee
@@ -4298,43 +4535,48 @@ var file_weir_job_v1_job_proto_depIdxs = []int32{
 	22, // 20: weir.job.v1.Job.last_checkpoint:type_name -> weir.job.v1.Checkpoint
 	16, // 21: weir.job.v1.Job.failures:type_name -> weir.job.v1.Failure
 	13, // 22: weir.job.v1.Job.lost:type_name -> weir.job.v1.LostOutput
-	23, // 23: weir.job.v1.GetJobResponse.job:type_name -> weir.job.v1.Job
-	23, // 24: weir.job.v1.ListJobsResponse.jobs:type_name -> weir.job.v1.Job
-	2,  // 25: weir.job.v1.ExplainJobResponse.state:type_name -> weir.job.v1.JobState
-	33, // 26: weir.job.v1.ExplainJobResponse.findings:type_name -> weir.job.v1.Finding
-	22, // 27: weir.job.v1.ListCheckpointsResponse.checkpoints:type_name -> weir.job.v1.Checkpoint
-	14, // 28: weir.job.v1.ListTransactionsResponse.transactions:type_name -> weir.job.v1.Transaction
-	15, // 29: weir.job.v1.ListTransactionsResponse.held:type_name -> weir.job.v1.HeldOutput
-	14, // 30: weir.job.v1.ResolveTransactionResponse.transaction:type_name -> weir.job.v1.Transaction
-	24, // 31: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
-	26, // 32: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
-	28, // 33: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
-	30, // 34: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
-	32, // 35: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
-	35, // 36: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
-	37, // 37: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
-	39, // 38: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
-	41, // 39: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
-	43, // 40: weir.job.v1.JobService.ListTransactions:input_type -> weir.job.v1.ListTransactionsRequest
-	45, // 41: weir.job.v1.JobService.ResolveTransaction:input_type -> weir.job.v1.ResolveTransactionRequest
-	47, // 42: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
-	25, // 43: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
-	27, // 44: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
-	29, // 45: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
-	31, // 46: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
-	34, // 47: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
-	36, // 48: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
-	38, // 49: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
-	40, // 50: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
-	42, // 51: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
-	44, // 52: weir.job.v1.JobService.ListTransactions:output_type -> weir.job.v1.ListTransactionsResponse
-	46, // 53: weir.job.v1.JobService.ResolveTransaction:output_type -> weir.job.v1.ResolveTransactionResponse
-	48, // 54: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
-	43, // [43:55] is the sub-list for method output_type
-	31, // [31:43] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	51, // 23: weir.job.v1.Job.operator_parallelism:type_name -> weir.job.v1.Job.OperatorParallelismEntry
+	52, // 24: weir.job.v1.SubmitJobRequest.operator_parallelism:type_name -> weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
+	23, // 25: weir.job.v1.GetJobResponse.job:type_name -> weir.job.v1.Job
+	23, // 26: weir.job.v1.ListJobsResponse.jobs:type_name -> weir.job.v1.Job
+	2,  // 27: weir.job.v1.ExplainJobResponse.state:type_name -> weir.job.v1.JobState
+	33, // 28: weir.job.v1.ExplainJobResponse.findings:type_name -> weir.job.v1.Finding
+	53, // 29: weir.job.v1.RescaleJobRequest.operator_parallelism:type_name -> weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
+	22, // 30: weir.job.v1.ListCheckpointsResponse.checkpoints:type_name -> weir.job.v1.Checkpoint
+	14, // 31: weir.job.v1.ListTransactionsResponse.transactions:type_name -> weir.job.v1.Transaction
+	15, // 32: weir.job.v1.ListTransactionsResponse.held:type_name -> weir.job.v1.HeldOutput
+	14, // 33: weir.job.v1.ResolveTransactionResponse.transaction:type_name -> weir.job.v1.Transaction
+	24, // 34: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
+	26, // 35: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
+	28, // 36: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
+	30, // 37: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
+	32, // 38: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
+	35, // 39: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
+	37, // 40: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
+	39, // 41: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
+	41, // 42: weir.job.v1.JobService.RescaleJob:input_type -> weir.job.v1.RescaleJobRequest
+	43, // 43: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
+	45, // 44: weir.job.v1.JobService.ListTransactions:input_type -> weir.job.v1.ListTransactionsRequest
+	47, // 45: weir.job.v1.JobService.ResolveTransaction:input_type -> weir.job.v1.ResolveTransactionRequest
+	49, // 46: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
+	25, // 47: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
+	27, // 48: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
+	29, // 49: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
+	31, // 50: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
+	34, // 51: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
+	36, // 52: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
+	38, // 53: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
+	40, // 54: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
+	42, // 55: weir.job.v1.JobService.RescaleJob:output_type -> weir.job.v1.RescaleJobResponse
+	44, // 56: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
+	46, // 57: weir.job.v1.JobService.ListTransactions:output_type -> weir.job.v1.ListTransactionsResponse
+	48, // 58: weir.job.v1.JobService.ResolveTransaction:output_type -> weir.job.v1.ResolveTransactionResponse
+	50, // 59: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
+	47, // [47:60] is the sub-list for method output_type
+	34, // [34:47] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_weir_job_v1_job_proto_init() }
@@ -4352,7 +4594,7 @@ func file_weir_job_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_job_v1_job_proto_rawDesc), len(file_weir_job_v1_job_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   44,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

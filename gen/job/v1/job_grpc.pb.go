@@ -29,6 +29,7 @@ const (
 	JobService_CancelJob_FullMethodName          = "/weir.job.v1.JobService/CancelJob"
 	JobService_StopJob_FullMethodName            = "/weir.job.v1.JobService/StopJob"
 	JobService_CreateSavepoint_FullMethodName    = "/weir.job.v1.JobService/CreateSavepoint"
+	JobService_RescaleJob_FullMethodName         = "/weir.job.v1.JobService/RescaleJob"
 	JobService_ListCheckpoints_FullMethodName    = "/weir.job.v1.JobService/ListCheckpoints"
 	JobService_ListTransactions_FullMethodName   = "/weir.job.v1.JobService/ListTransactions"
 	JobService_ResolveTransaction_FullMethodName = "/weir.job.v1.JobService/ResolveTransaction"
@@ -49,6 +50,7 @@ type JobServiceClient interface {
 	CancelJob(ctx context.Context, in *CancelJobRequest, opts ...grpc.CallOption) (*CancelJobResponse, error)
 	StopJob(ctx context.Context, in *StopJobRequest, opts ...grpc.CallOption) (*StopJobResponse, error)
 	CreateSavepoint(ctx context.Context, in *CreateSavepointRequest, opts ...grpc.CallOption) (*CreateSavepointResponse, error)
+	RescaleJob(ctx context.Context, in *RescaleJobRequest, opts ...grpc.CallOption) (*RescaleJobResponse, error)
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
 	ListTransactions(ctx context.Context, in *ListTransactionsRequest, opts ...grpc.CallOption) (*ListTransactionsResponse, error)
 	ResolveTransaction(ctx context.Context, in *ResolveTransactionRequest, opts ...grpc.CallOption) (*ResolveTransactionResponse, error)
@@ -146,6 +148,16 @@ func (c *jobServiceClient) CreateSavepoint(ctx context.Context, in *CreateSavepo
 	return out, nil
 }
 
+func (c *jobServiceClient) RescaleJob(ctx context.Context, in *RescaleJobRequest, opts ...grpc.CallOption) (*RescaleJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RescaleJobResponse)
+	err := c.cc.Invoke(ctx, JobService_RescaleJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *jobServiceClient) ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListCheckpointsResponse)
@@ -209,6 +221,7 @@ type JobServiceServer interface {
 	CancelJob(context.Context, *CancelJobRequest) (*CancelJobResponse, error)
 	StopJob(context.Context, *StopJobRequest) (*StopJobResponse, error)
 	CreateSavepoint(context.Context, *CreateSavepointRequest) (*CreateSavepointResponse, error)
+	RescaleJob(context.Context, *RescaleJobRequest) (*RescaleJobResponse, error)
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
 	ListTransactions(context.Context, *ListTransactionsRequest) (*ListTransactionsResponse, error)
 	ResolveTransaction(context.Context, *ResolveTransactionRequest) (*ResolveTransactionResponse, error)
@@ -246,6 +259,9 @@ func (UnimplementedJobServiceServer) StopJob(context.Context, *StopJobRequest) (
 }
 func (UnimplementedJobServiceServer) CreateSavepoint(context.Context, *CreateSavepointRequest) (*CreateSavepointResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateSavepoint not implemented")
+}
+func (UnimplementedJobServiceServer) RescaleJob(context.Context, *RescaleJobRequest) (*RescaleJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RescaleJob not implemented")
 }
 func (UnimplementedJobServiceServer) ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCheckpoints not implemented")
@@ -413,6 +429,24 @@ func _JobService_CreateSavepoint_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobService_RescaleJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RescaleJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).RescaleJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_RescaleJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).RescaleJob(ctx, req.(*RescaleJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _JobService_ListCheckpoints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListCheckpointsRequest)
 	if err := dec(in); err != nil {
@@ -512,6 +546,10 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CreateSavepoint",
 			Handler:    _JobService_CreateSavepoint_Handler,
+		},
+		{
+			MethodName: "RescaleJob",
+			Handler:    _JobService_RescaleJob_Handler,
 		},
 		{
 			MethodName: "ListCheckpoints",

@@ -542,6 +542,191 @@ func (x *Replacements) GetReplacements() []*v11.Replacement {
 	return nil
 }
 
+// Rescale is another parallelism that a job is to run with from its next attempt on.
+type Rescale struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The job as planned with it; same operators.
+	Graph *v12.Graph `protobuf:"bytes,2,opt,name=graph,proto3" json:"graph,omitempty"`
+	// Default parallelism and those of operators by name, with which it was planned.
+	Parallelism uint32            `protobuf:"varint,3,opt,name=parallelism,proto3" json:"parallelism,omitempty"`
+	Operators   map[string]uint32 `protobuf:"bytes,4,rep,name=operators,proto3" json:"operators,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// The cluster chooses the default parallelism from now on.
+	Auto bool  `protobuf:"varint,5,opt,name=auto,proto3" json:"auto,omitempty"`
+	AtMs int64 `protobuf:"varint,6,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// Fingerprint of the graph that it takes the place of.
+	Base          string `protobuf:"bytes,7,opt,name=base,proto3" json:"base,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rescale) Reset() {
+	*x = Rescale{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rescale) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rescale) ProtoMessage() {}
+
+func (x *Rescale) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rescale.ProtoReflect.Descriptor instead.
+func (*Rescale) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Rescale) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *Rescale) GetGraph() *v12.Graph {
+	if x != nil {
+		return x.Graph
+	}
+	return nil
+}
+
+func (x *Rescale) GetParallelism() uint32 {
+	if x != nil {
+		return x.Parallelism
+	}
+	return 0
+}
+
+func (x *Rescale) GetOperators() map[string]uint32 {
+	if x != nil {
+		return x.Operators
+	}
+	return nil
+}
+
+func (x *Rescale) GetAuto() bool {
+	if x != nil {
+		return x.Auto
+	}
+	return false
+}
+
+func (x *Rescale) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *Rescale) GetBase() string {
+	if x != nil {
+		return x.Base
+	}
+	return ""
+}
+
+// RescaleOutcome tells what became of a rescale that was asked for.
+type RescaleOutcome struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The attempt that began with it; 0 when it failed.
+	Attempt uint64 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Why nothing was changed; empty for success.
+	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// Number of slots before and after.
+	From          uint32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	To            uint32 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
+	AtMs          int64  `protobuf:"varint,6,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RescaleOutcome) Reset() {
+	*x = RescaleOutcome{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RescaleOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RescaleOutcome) ProtoMessage() {}
+
+func (x *RescaleOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RescaleOutcome.ProtoReflect.Descriptor instead.
+func (*RescaleOutcome) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RescaleOutcome) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RescaleOutcome) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *RescaleOutcome) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *RescaleOutcome) GetFrom() uint32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RescaleOutcome) GetTo() uint32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *RescaleOutcome) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
 // JobRecord is one job in the state machine.
 type JobRecord struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -596,14 +781,22 @@ type JobRecord struct {
 	// Output that completed checkpoints list and that was not committed.
 	Lost []*v12.LostOutput `protobuf:"bytes,37,rep,name=lost,proto3" json:"lost,omitempty"`
 	// Of the checkpoint that the current attempt restores, until it is settled.
-	Replaced      *Replacements `protobuf:"bytes,36,opt,name=replaced,proto3" json:"replaced,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Replaced *Replacements `protobuf:"bytes,36,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	// What the next attempt is going to run with; absent for the same as now.
+	Rescale *Rescale `protobuf:"bytes,40,opt,name=rescale,proto3" json:"rescale,omitempty"`
+	// Newest last.
+	Rescales []*RescaleOutcome `protobuf:"bytes,41,rep,name=rescales,proto3" json:"rescales,omitempty"`
+	// Parallelism of operators by name, in place of what the job says.
+	OperatorParallelism map[string]uint32 `protobuf:"bytes,42,rep,name=operator_parallelism,json=operatorParallelism,proto3" json:"operator_parallelism,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// The cluster chooses the default parallelism.
+	AutoParallelism bool `protobuf:"varint,43,opt,name=auto_parallelism,json=autoParallelism,proto3" json:"auto_parallelism,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +808,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +821,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *JobRecord) GetId() string {
@@ -890,6 +1083,34 @@ func (x *JobRecord) GetReplaced() *Replacements {
 	return nil
 }
 
+func (x *JobRecord) GetRescale() *Rescale {
+	if x != nil {
+		return x.Rescale
+	}
+	return nil
+}
+
+func (x *JobRecord) GetRescales() []*RescaleOutcome {
+	if x != nil {
+		return x.Rescales
+	}
+	return nil
+}
+
+func (x *JobRecord) GetOperatorParallelism() map[string]uint32 {
+	if x != nil {
+		return x.OperatorParallelism
+	}
+	return nil
+}
+
+func (x *JobRecord) GetAutoParallelism() bool {
+	if x != nil {
+		return x.AutoParallelism
+	}
+	return false
+}
+
 // InitCluster gives the cluster its id; later ones change nothing.
 type InitCluster struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -900,7 +1121,7 @@ type InitCluster struct {
 
 func (x *InitCluster) Reset() {
 	*x = InitCluster{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1133,7 @@ func (x *InitCluster) String() string {
 func (*InitCluster) ProtoMessage() {}
 
 func (x *InitCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1146,7 @@ func (x *InitCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitCluster.ProtoReflect.Descriptor instead.
 func (*InitCluster) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InitCluster) GetClusterId() string {
@@ -945,7 +1166,7 @@ type CreateJob struct {
 
 func (x *CreateJob) Reset() {
 	*x = CreateJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1178,7 @@ func (x *CreateJob) String() string {
 func (*CreateJob) ProtoMessage() {}
 
 func (x *CreateJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1191,7 @@ func (x *CreateJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJob.ProtoReflect.Descriptor instead.
 func (*CreateJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{9}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreateJob) GetJob() *JobRecord {
@@ -996,7 +1217,7 @@ type NewAttempt struct {
 
 func (x *NewAttempt) Reset() {
 	*x = NewAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1229,7 @@ func (x *NewAttempt) String() string {
 func (*NewAttempt) ProtoMessage() {}
 
 func (x *NewAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1242,7 @@ func (x *NewAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewAttempt.ProtoReflect.Descriptor instead.
 func (*NewAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{10}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NewAttempt) GetJobId() string {
@@ -1078,7 +1299,7 @@ type StartAttempt struct {
 
 func (x *StartAttempt) Reset() {
 	*x = StartAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1311,7 @@ func (x *StartAttempt) String() string {
 func (*StartAttempt) ProtoMessage() {}
 
 func (x *StartAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1324,7 @@ func (x *StartAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartAttempt.ProtoReflect.Descriptor instead.
 func (*StartAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{11}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StartAttempt) GetJobId() string {
@@ -1143,7 +1364,7 @@ type FailAttempt struct {
 
 func (x *FailAttempt) Reset() {
 	*x = FailAttempt{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1376,7 @@ func (x *FailAttempt) String() string {
 func (*FailAttempt) ProtoMessage() {}
 
 func (x *FailAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1389,7 @@ func (x *FailAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailAttempt.ProtoReflect.Descriptor instead.
 func (*FailAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{12}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FailAttempt) GetJobId() string {
@@ -1219,7 +1440,7 @@ type CompleteCheckpoint struct {
 
 func (x *CompleteCheckpoint) Reset() {
 	*x = CompleteCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1452,7 @@ func (x *CompleteCheckpoint) String() string {
 func (*CompleteCheckpoint) ProtoMessage() {}
 
 func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1465,7 @@ func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteCheckpoint.ProtoReflect.Descriptor instead.
 func (*CompleteCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{13}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CompleteCheckpoint) GetJobId() string {
@@ -1279,7 +1500,7 @@ type SettleCheckpoint struct {
 
 func (x *SettleCheckpoint) Reset() {
 	*x = SettleCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1512,7 @@ func (x *SettleCheckpoint) String() string {
 func (*SettleCheckpoint) ProtoMessage() {}
 
 func (x *SettleCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1525,7 @@ func (x *SettleCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleCheckpoint.ProtoReflect.Descriptor instead.
 func (*SettleCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{14}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SettleCheckpoint) GetJobId() string {
@@ -1332,7 +1553,7 @@ type ReserveCheckpointIDs struct {
 
 func (x *ReserveCheckpointIDs) Reset() {
 	*x = ReserveCheckpointIDs{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1565,7 @@ func (x *ReserveCheckpointIDs) String() string {
 func (*ReserveCheckpointIDs) ProtoMessage() {}
 
 func (x *ReserveCheckpointIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1578,7 @@ func (x *ReserveCheckpointIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveCheckpointIDs.ProtoReflect.Descriptor instead.
 func (*ReserveCheckpointIDs) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{15}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReserveCheckpointIDs) GetJobId() string {
@@ -1387,7 +1608,7 @@ type EndJob struct {
 
 func (x *EndJob) Reset() {
 	*x = EndJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1620,7 @@ func (x *EndJob) String() string {
 func (*EndJob) ProtoMessage() {}
 
 func (x *EndJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1633,7 @@ func (x *EndJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndJob.ProtoReflect.Descriptor instead.
 func (*EndJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{16}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EndJob) GetJobId() string {
@@ -1456,7 +1677,7 @@ type RecordResult struct {
 
 func (x *RecordResult) Reset() {
 	*x = RecordResult{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1689,7 @@ func (x *RecordResult) String() string {
 func (*RecordResult) ProtoMessage() {}
 
 func (x *RecordResult) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1702,7 @@ func (x *RecordResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResult.ProtoReflect.Descriptor instead.
 func (*RecordResult) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{17}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RecordResult) GetJobId() string {
@@ -1523,7 +1744,7 @@ type DropGarbage struct {
 
 func (x *DropGarbage) Reset() {
 	*x = DropGarbage{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1535,7 +1756,7 @@ func (x *DropGarbage) String() string {
 func (*DropGarbage) ProtoMessage() {}
 
 func (x *DropGarbage) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1548,7 +1769,7 @@ func (x *DropGarbage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropGarbage.ProtoReflect.Descriptor instead.
 func (*DropGarbage) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{18}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DropGarbage) GetJobId() string {
@@ -1576,7 +1797,7 @@ type FencedAttempts struct {
 
 func (x *FencedAttempts) Reset() {
 	*x = FencedAttempts{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1809,7 @@ func (x *FencedAttempts) String() string {
 func (*FencedAttempts) ProtoMessage() {}
 
 func (x *FencedAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1822,7 @@ func (x *FencedAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FencedAttempts.ProtoReflect.Descriptor instead.
 func (*FencedAttempts) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{19}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FencedAttempts) GetJobId() string {
@@ -1630,7 +1851,7 @@ type RequestStop struct {
 
 func (x *RequestStop) Reset() {
 	*x = RequestStop{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1863,7 @@ func (x *RequestStop) String() string {
 func (*RequestStop) ProtoMessage() {}
 
 func (x *RequestStop) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1876,7 @@ func (x *RequestStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestStop.ProtoReflect.Descriptor instead.
 func (*RequestStop) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{20}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RequestStop) GetJobId() string {
@@ -1690,7 +1911,7 @@ type ClearStop struct {
 
 func (x *ClearStop) Reset() {
 	*x = ClearStop{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1923,7 @@ func (x *ClearStop) String() string {
 func (*ClearStop) ProtoMessage() {}
 
 func (x *ClearStop) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1936,7 @@ func (x *ClearStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearStop.ProtoReflect.Descriptor instead.
 func (*ClearStop) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{21}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ClearStop) GetJobId() string {
@@ -1744,7 +1965,7 @@ type PinCheckpoint struct {
 
 func (x *PinCheckpoint) Reset() {
 	*x = PinCheckpoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +1977,7 @@ func (x *PinCheckpoint) String() string {
 func (*PinCheckpoint) ProtoMessage() {}
 
 func (x *PinCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +1990,7 @@ func (x *PinCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinCheckpoint.ProtoReflect.Descriptor instead.
 func (*PinCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{22}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PinCheckpoint) GetJobId() string {
@@ -1804,7 +2025,7 @@ type RecordSavepoint struct {
 
 func (x *RecordSavepoint) Reset() {
 	*x = RecordSavepoint{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +2037,7 @@ func (x *RecordSavepoint) String() string {
 func (*RecordSavepoint) ProtoMessage() {}
 
 func (x *RecordSavepoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +2050,7 @@ func (x *RecordSavepoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordSavepoint.ProtoReflect.Descriptor instead.
 func (*RecordSavepoint) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{23}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RecordSavepoint) GetJobId() string {
@@ -1858,7 +2079,7 @@ type MemberLevel struct {
 
 func (x *MemberLevel) Reset() {
 	*x = MemberLevel{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +2091,7 @@ func (x *MemberLevel) String() string {
 func (*MemberLevel) ProtoMessage() {}
 
 func (x *MemberLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[24]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +2104,7 @@ func (x *MemberLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberLevel.ProtoReflect.Descriptor instead.
 func (*MemberLevel) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{24}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MemberLevel) GetId() string {
@@ -1917,7 +2138,7 @@ type ForgetJob struct {
 
 func (x *ForgetJob) Reset() {
 	*x = ForgetJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2150,7 @@ func (x *ForgetJob) String() string {
 func (*ForgetJob) ProtoMessage() {}
 
 func (x *ForgetJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[25]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2163,7 @@ func (x *ForgetJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetJob.ProtoReflect.Descriptor instead.
 func (*ForgetJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{25}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ForgetJob) GetJobId() string {
@@ -1963,7 +2184,7 @@ type RecordLoss struct {
 
 func (x *RecordLoss) Reset() {
 	*x = RecordLoss{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2196,7 @@ func (x *RecordLoss) String() string {
 func (*RecordLoss) ProtoMessage() {}
 
 func (x *RecordLoss) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[26]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2209,7 @@ func (x *RecordLoss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordLoss.ProtoReflect.Descriptor instead.
 func (*RecordLoss) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{26}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RecordLoss) GetJobId() string {
@@ -2021,7 +2242,7 @@ type SettleResult struct {
 
 func (x *SettleResult) Reset() {
 	*x = SettleResult{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[27]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2254,7 @@ func (x *SettleResult) String() string {
 func (*SettleResult) ProtoMessage() {}
 
 func (x *SettleResult) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[27]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2267,7 @@ func (x *SettleResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResult.ProtoReflect.Descriptor instead.
 func (*SettleResult) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{27}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SettleResult) GetJobId() string {
@@ -2092,7 +2313,7 @@ type SettleEnded struct {
 
 func (x *SettleEnded) Reset() {
 	*x = SettleEnded{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2325,7 @@ func (x *SettleEnded) String() string {
 func (*SettleEnded) ProtoMessage() {}
 
 func (x *SettleEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[28]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2338,7 @@ func (x *SettleEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleEnded.ProtoReflect.Descriptor instead.
 func (*SettleEnded) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{28}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SettleEnded) GetJobId() string {
@@ -2164,7 +2385,7 @@ type ReplaceTransactions struct {
 
 func (x *ReplaceTransactions) Reset() {
 	*x = ReplaceTransactions{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2397,7 @@ func (x *ReplaceTransactions) String() string {
 func (*ReplaceTransactions) ProtoMessage() {}
 
 func (x *ReplaceTransactions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2410,7 @@ func (x *ReplaceTransactions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceTransactions.ProtoReflect.Descriptor instead.
 func (*ReplaceTransactions) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{29}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReplaceTransactions) GetJobId() string {
@@ -2220,6 +2441,84 @@ func (x *ReplaceTransactions) GetReplacements() []*v11.Replacement {
 	return nil
 }
 
+// RescaleJob gives a job another parallelism from its next attempt on, or tells that one asked for before comes to nothing.
+type RescaleJob struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	JobId   string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Rescale *Rescale               `protobuf:"bytes,2,opt,name=rescale,proto3" json:"rescale,omitempty"`
+	// In place of rescale: the pending one of this request id is given up, and why.
+	FailedRequestId string `protobuf:"bytes,3,opt,name=failed_request_id,json=failedRequestId,proto3" json:"failed_request_id,omitempty"`
+	Error           string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	AtMs            int64  `protobuf:"varint,5,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RescaleJob) Reset() {
+	*x = RescaleJob{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RescaleJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RescaleJob) ProtoMessage() {}
+
+func (x *RescaleJob) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RescaleJob.ProtoReflect.Descriptor instead.
+func (*RescaleJob) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RescaleJob) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *RescaleJob) GetRescale() *Rescale {
+	if x != nil {
+		return x.Rescale
+	}
+	return nil
+}
+
+func (x *RescaleJob) GetFailedRequestId() string {
+	if x != nil {
+		return x.FailedRequestId
+	}
+	return ""
+}
+
+func (x *RescaleJob) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *RescaleJob) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
 // Command is one entry of the log.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2246,6 +2545,7 @@ type Command struct {
 	//	*Command_RecordLoss
 	//	*Command_SettleResult
 	//	*Command_ReplaceTransactions
+	//	*Command_RescaleJob
 	//	*Command_SettleEnded
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
@@ -2254,7 +2554,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2566,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2579,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{30}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2478,6 +2778,15 @@ func (x *Command) GetReplaceTransactions() *ReplaceTransactions {
 	return nil
 }
 
+func (x *Command) GetRescaleJob() *RescaleJob {
+	if x != nil {
+		if x, ok := x.Command.(*Command_RescaleJob); ok {
+			return x.RescaleJob
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetSettleEnded() *SettleEnded {
 	if x != nil {
 		if x, ok := x.Command.(*Command_SettleEnded); ok {
@@ -2575,8 +2884,12 @@ type Command_ReplaceTransactions struct {
 	ReplaceTransactions *ReplaceTransactions `protobuf:"bytes,19,opt,name=replace_transactions,json=replaceTransactions,proto3,oneof"`
 }
 
+type Command_RescaleJob struct {
+	RescaleJob *RescaleJob `protobuf:"bytes,22,opt,name=rescale_job,json=rescaleJob,proto3,oneof"`
+}
+
 type Command_SettleEnded struct {
-	// 22 and 23 are for commands to come.
+	// 23 is for a command to come.
 	SettleEnded *SettleEnded `protobuf:"bytes,24,opt,name=settle_ended,json=settleEnded,proto3,oneof"`
 }
 
@@ -2622,6 +2935,8 @@ func (*Command_SettleResult) isCommand_Command() {}
 
 func (*Command_ReplaceTransactions) isCommand_Command() {}
 
+func (*Command_RescaleJob) isCommand_Command() {}
+
 func (*Command_SettleEnded) isCommand_Command() {}
 
 // Snapshot is the whole state machine. In a snapshot file it comes without jobs, followed by job_count JobRecords; every message is
@@ -2639,7 +2954,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[31]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +2966,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[31]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +2979,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{31}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Snapshot) GetFormatVersion() uint32 {
@@ -2754,7 +3069,27 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\x04R\n" +
 	"checkpoint\x12?\n" +
-	"\freplacements\x18\x02 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xb4\f\n" +
+	"\freplacements\x18\x02 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xb3\x02\n" +
+	"\aRescale\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12(\n" +
+	"\x05graph\x18\x02 \x01(\v2\x12.weir.job.v1.GraphR\x05graph\x12 \n" +
+	"\vparallelism\x18\x03 \x01(\rR\vparallelism\x12B\n" +
+	"\toperators\x18\x04 \x03(\v2$.weir.raft.v1.Rescale.OperatorsEntryR\toperators\x12\x12\n" +
+	"\x04auto\x18\x05 \x01(\bR\x04auto\x12\x13\n" +
+	"\x05at_ms\x18\x06 \x01(\x03R\x04atMs\x12\x12\n" +
+	"\x04base\x18\a \x01(\tR\x04base\x1a<\n" +
+	"\x0eOperatorsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x98\x01\n" +
+	"\x0eRescaleOutcome\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\rR\x04from\x12\x0e\n" +
+	"\x02to\x18\x05 \x01(\rR\x02to\x12\x13\n" +
+	"\x05at_ms\x18\x06 \x01(\x03R\x04atMs\"\xf7\x0e\n" +
 	"\tJobRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -2798,7 +3133,14 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\x0eend_request_id\x18\" \x01(\tR\fendRequestId\x12G\n" +
 	"\x10unfenced_workers\x18# \x03(\v2\x1c.weir.raft.v1.AttemptWorkersR\x0funfencedWorkers\x12+\n" +
 	"\x04lost\x18% \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\x126\n" +
-	"\breplaced\x18$ \x01(\v2\x1a.weir.raft.v1.ReplacementsR\breplaced\",\n" +
+	"\breplaced\x18$ \x01(\v2\x1a.weir.raft.v1.ReplacementsR\breplaced\x12/\n" +
+	"\arescale\x18( \x01(\v2\x15.weir.raft.v1.RescaleR\arescale\x128\n" +
+	"\brescales\x18) \x03(\v2\x1c.weir.raft.v1.RescaleOutcomeR\brescales\x12c\n" +
+	"\x14operator_parallelism\x18* \x03(\v20.weir.raft.v1.JobRecord.OperatorParallelismEntryR\x13operatorParallelism\x12)\n" +
+	"\x10auto_parallelism\x18+ \x01(\bR\x0fautoParallelism\x1aF\n" +
+	"\x18OperatorParallelismEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\",\n" +
 	"\vInitCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\"6\n" +
@@ -2904,7 +3246,14 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\x04R\n" +
 	"checkpoint\x12?\n" +
-	"\freplacements\x18\x04 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xe9\v\n" +
+	"\freplacements\x18\x04 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xab\x01\n" +
+	"\n" +
+	"RescaleJob\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12/\n" +
+	"\arescale\x18\x02 \x01(\v2\x15.weir.raft.v1.RescaleR\arescale\x12*\n" +
+	"\x11failed_request_id\x18\x03 \x01(\tR\x0ffailedRequestId\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x13\n" +
+	"\x05at_ms\x18\x05 \x01(\x03R\x04atMs\"\xa6\f\n" +
 	"\aCommand\x12>\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x19.weir.raft.v1.InitClusterH\x00R\vinitCluster\x128\n" +
 	"\n" +
@@ -2932,7 +3281,9 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\vrecord_loss\x18\x14 \x01(\v2\x18.weir.raft.v1.RecordLossH\x00R\n" +
 	"recordLoss\x12A\n" +
 	"\rsettle_result\x18\x15 \x01(\v2\x1a.weir.raft.v1.SettleResultH\x00R\fsettleResult\x12V\n" +
-	"\x14replace_transactions\x18\x13 \x01(\v2!.weir.raft.v1.ReplaceTransactionsH\x00R\x13replaceTransactions\x12>\n" +
+	"\x14replace_transactions\x18\x13 \x01(\v2!.weir.raft.v1.ReplaceTransactionsH\x00R\x13replaceTransactions\x12;\n" +
+	"\vrescale_job\x18\x16 \x01(\v2\x18.weir.raft.v1.RescaleJobH\x00R\n" +
+	"rescaleJob\x12>\n" +
 	"\fsettle_ended\x18\x18 \x01(\v2\x19.weir.raft.v1.SettleEndedH\x00R\vsettleEndedB\t\n" +
 	"\acommand\"\xcf\x01\n" +
 	"\bSnapshot\x12%\n" +
@@ -2955,7 +3306,7 @@ func file_weir_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_weir_raft_v1_raft_proto_rawDescData
 }
 
-var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*Placement)(nil),            // 0: weir.raft.v1.Placement
 	(*AttemptWorkers)(nil),       // 1: weir.raft.v1.AttemptWorkers
@@ -2964,100 +3315,112 @@ var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*Savepoint)(nil),            // 4: weir.raft.v1.Savepoint
 	(*RestartEntry)(nil),         // 5: weir.raft.v1.RestartEntry
 	(*Replacements)(nil),         // 6: weir.raft.v1.Replacements
-	(*JobRecord)(nil),            // 7: weir.raft.v1.JobRecord
-	(*InitCluster)(nil),          // 8: weir.raft.v1.InitCluster
-	(*CreateJob)(nil),            // 9: weir.raft.v1.CreateJob
-	(*NewAttempt)(nil),           // 10: weir.raft.v1.NewAttempt
-	(*StartAttempt)(nil),         // 11: weir.raft.v1.StartAttempt
-	(*FailAttempt)(nil),          // 12: weir.raft.v1.FailAttempt
-	(*CompleteCheckpoint)(nil),   // 13: weir.raft.v1.CompleteCheckpoint
-	(*SettleCheckpoint)(nil),     // 14: weir.raft.v1.SettleCheckpoint
-	(*ReserveCheckpointIDs)(nil), // 15: weir.raft.v1.ReserveCheckpointIDs
-	(*EndJob)(nil),               // 16: weir.raft.v1.EndJob
-	(*RecordResult)(nil),         // 17: weir.raft.v1.RecordResult
-	(*DropGarbage)(nil),          // 18: weir.raft.v1.DropGarbage
-	(*FencedAttempts)(nil),       // 19: weir.raft.v1.FencedAttempts
-	(*RequestStop)(nil),          // 20: weir.raft.v1.RequestStop
-	(*ClearStop)(nil),            // 21: weir.raft.v1.ClearStop
-	(*PinCheckpoint)(nil),        // 22: weir.raft.v1.PinCheckpoint
-	(*RecordSavepoint)(nil),      // 23: weir.raft.v1.RecordSavepoint
-	(*MemberLevel)(nil),          // 24: weir.raft.v1.MemberLevel
-	(*ForgetJob)(nil),            // 25: weir.raft.v1.ForgetJob
-	(*RecordLoss)(nil),           // 26: weir.raft.v1.RecordLoss
-	(*SettleResult)(nil),         // 27: weir.raft.v1.SettleResult
-	(*SettleEnded)(nil),          // 28: weir.raft.v1.SettleEnded
-	(*ReplaceTransactions)(nil),  // 29: weir.raft.v1.ReplaceTransactions
-	(*Command)(nil),              // 30: weir.raft.v1.Command
-	(*Snapshot)(nil),             // 31: weir.raft.v1.Snapshot
-	(*v1.Segment)(nil),           // 32: weir.snapshot.v1.Segment
-	(*v11.Replacement)(nil),      // 33: weir.worker.v1.Replacement
-	(*v12.Graph)(nil),            // 34: weir.job.v1.Graph
-	(*v11.RestorePoint)(nil),     // 35: weir.worker.v1.RestorePoint
-	(v12.JobState)(0),            // 36: weir.job.v1.JobState
-	(*v11.FencedAttempt)(nil),    // 37: weir.worker.v1.FencedAttempt
-	(*v12.Failure)(nil),          // 38: weir.job.v1.Failure
-	(*v12.LostOutput)(nil),       // 39: weir.job.v1.LostOutput
+	(*Rescale)(nil),              // 7: weir.raft.v1.Rescale
+	(*RescaleOutcome)(nil),       // 8: weir.raft.v1.RescaleOutcome
+	(*JobRecord)(nil),            // 9: weir.raft.v1.JobRecord
+	(*InitCluster)(nil),          // 10: weir.raft.v1.InitCluster
+	(*CreateJob)(nil),            // 11: weir.raft.v1.CreateJob
+	(*NewAttempt)(nil),           // 12: weir.raft.v1.NewAttempt
+	(*StartAttempt)(nil),         // 13: weir.raft.v1.StartAttempt
+	(*FailAttempt)(nil),          // 14: weir.raft.v1.FailAttempt
+	(*CompleteCheckpoint)(nil),   // 15: weir.raft.v1.CompleteCheckpoint
+	(*SettleCheckpoint)(nil),     // 16: weir.raft.v1.SettleCheckpoint
+	(*ReserveCheckpointIDs)(nil), // 17: weir.raft.v1.ReserveCheckpointIDs
+	(*EndJob)(nil),               // 18: weir.raft.v1.EndJob
+	(*RecordResult)(nil),         // 19: weir.raft.v1.RecordResult
+	(*DropGarbage)(nil),          // 20: weir.raft.v1.DropGarbage
+	(*FencedAttempts)(nil),       // 21: weir.raft.v1.FencedAttempts
+	(*RequestStop)(nil),          // 22: weir.raft.v1.RequestStop
+	(*ClearStop)(nil),            // 23: weir.raft.v1.ClearStop
+	(*PinCheckpoint)(nil),        // 24: weir.raft.v1.PinCheckpoint
+	(*RecordSavepoint)(nil),      // 25: weir.raft.v1.RecordSavepoint
+	(*MemberLevel)(nil),          // 26: weir.raft.v1.MemberLevel
+	(*ForgetJob)(nil),            // 27: weir.raft.v1.ForgetJob
+	(*RecordLoss)(nil),           // 28: weir.raft.v1.RecordLoss
+	(*SettleResult)(nil),         // 29: weir.raft.v1.SettleResult
+	(*SettleEnded)(nil),          // 30: weir.raft.v1.SettleEnded
+	(*ReplaceTransactions)(nil),  // 31: weir.raft.v1.ReplaceTransactions
+	(*RescaleJob)(nil),           // 32: weir.raft.v1.RescaleJob
+	(*Command)(nil),              // 33: weir.raft.v1.Command
+	(*Snapshot)(nil),             // 34: weir.raft.v1.Snapshot
+	nil,                          // 35: weir.raft.v1.Rescale.OperatorsEntry
+	nil,                          // 36: weir.raft.v1.JobRecord.OperatorParallelismEntry
+	(*v1.Segment)(nil),           // 37: weir.snapshot.v1.Segment
+	(*v11.Replacement)(nil),      // 38: weir.worker.v1.Replacement
+	(*v12.Graph)(nil),            // 39: weir.job.v1.Graph
+	(*v11.RestorePoint)(nil),     // 40: weir.worker.v1.RestorePoint
+	(v12.JobState)(0),            // 41: weir.job.v1.JobState
+	(*v11.FencedAttempt)(nil),    // 42: weir.worker.v1.FencedAttempt
+	(*v12.Failure)(nil),          // 43: weir.job.v1.Failure
+	(*v12.LostOutput)(nil),       // 44: weir.job.v1.LostOutput
 }
 var file_weir_raft_v1_raft_proto_depIdxs = []int32{
 	2,  // 0: weir.raft.v1.AttemptWorkers.workers:type_name -> weir.raft.v1.WorkerHost
-	32, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
-	33, // 2: weir.raft.v1.Replacements.replacements:type_name -> weir.worker.v1.Replacement
-	34, // 3: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
-	35, // 4: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
-	36, // 5: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
-	36, // 6: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
-	0,  // 7: weir.raft.v1.JobRecord.placements:type_name -> weir.raft.v1.Placement
-	3,  // 8: weir.raft.v1.JobRecord.checkpoints:type_name -> weir.raft.v1.CompletedCheckpoint
-	3,  // 9: weir.raft.v1.JobRecord.garbage:type_name -> weir.raft.v1.CompletedCheckpoint
-	37, // 10: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
-	38, // 11: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
-	4,  // 12: weir.raft.v1.JobRecord.savepoints:type_name -> weir.raft.v1.Savepoint
-	35, // 13: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
-	5,  // 14: weir.raft.v1.JobRecord.restart_history:type_name -> weir.raft.v1.RestartEntry
-	1,  // 15: weir.raft.v1.JobRecord.unfenced_workers:type_name -> weir.raft.v1.AttemptWorkers
-	39, // 16: weir.raft.v1.JobRecord.lost:type_name -> weir.job.v1.LostOutput
-	6,  // 17: weir.raft.v1.JobRecord.replaced:type_name -> weir.raft.v1.Replacements
-	7,  // 18: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
-	0,  // 19: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
-	38, // 20: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
-	3,  // 21: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
-	36, // 22: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
-	36, // 23: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
-	38, // 24: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
-	36, // 25: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
-	4,  // 26: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
-	39, // 27: weir.raft.v1.RecordLoss.lost:type_name -> weir.job.v1.LostOutput
-	0,  // 28: weir.raft.v1.SettleEnded.placements:type_name -> weir.raft.v1.Placement
-	33, // 29: weir.raft.v1.ReplaceTransactions.replacements:type_name -> weir.worker.v1.Replacement
-	8,  // 30: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
-	9,  // 31: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
-	10, // 32: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
-	11, // 33: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
-	12, // 34: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
-	13, // 35: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
-	14, // 36: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
-	15, // 37: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
-	16, // 38: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
-	17, // 39: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
-	18, // 40: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
-	19, // 41: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
-	20, // 42: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
-	21, // 43: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
-	22, // 44: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
-	23, // 45: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
-	24, // 46: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
-	25, // 47: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
-	26, // 48: weir.raft.v1.Command.record_loss:type_name -> weir.raft.v1.RecordLoss
-	27, // 49: weir.raft.v1.Command.settle_result:type_name -> weir.raft.v1.SettleResult
-	29, // 50: weir.raft.v1.Command.replace_transactions:type_name -> weir.raft.v1.ReplaceTransactions
-	28, // 51: weir.raft.v1.Command.settle_ended:type_name -> weir.raft.v1.SettleEnded
-	7,  // 52: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
-	24, // 53: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
-	54, // [54:54] is the sub-list for method output_type
-	54, // [54:54] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	37, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
+	38, // 2: weir.raft.v1.Replacements.replacements:type_name -> weir.worker.v1.Replacement
+	39, // 3: weir.raft.v1.Rescale.graph:type_name -> weir.job.v1.Graph
+	35, // 4: weir.raft.v1.Rescale.operators:type_name -> weir.raft.v1.Rescale.OperatorsEntry
+	39, // 5: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
+	40, // 6: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
+	41, // 7: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
+	41, // 8: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
+	0,  // 9: weir.raft.v1.JobRecord.placements:type_name -> weir.raft.v1.Placement
+	3,  // 10: weir.raft.v1.JobRecord.checkpoints:type_name -> weir.raft.v1.CompletedCheckpoint
+	3,  // 11: weir.raft.v1.JobRecord.garbage:type_name -> weir.raft.v1.CompletedCheckpoint
+	42, // 12: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
+	43, // 13: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
+	4,  // 14: weir.raft.v1.JobRecord.savepoints:type_name -> weir.raft.v1.Savepoint
+	40, // 15: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
+	5,  // 16: weir.raft.v1.JobRecord.restart_history:type_name -> weir.raft.v1.RestartEntry
+	1,  // 17: weir.raft.v1.JobRecord.unfenced_workers:type_name -> weir.raft.v1.AttemptWorkers
+	44, // 18: weir.raft.v1.JobRecord.lost:type_name -> weir.job.v1.LostOutput
+	6,  // 19: weir.raft.v1.JobRecord.replaced:type_name -> weir.raft.v1.Replacements
+	7,  // 20: weir.raft.v1.JobRecord.rescale:type_name -> weir.raft.v1.Rescale
+	8,  // 21: weir.raft.v1.JobRecord.rescales:type_name -> weir.raft.v1.RescaleOutcome
+	36, // 22: weir.raft.v1.JobRecord.operator_parallelism:type_name -> weir.raft.v1.JobRecord.OperatorParallelismEntry
+	9,  // 23: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
+	0,  // 24: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
+	43, // 25: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
+	3,  // 26: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
+	41, // 27: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
+	41, // 28: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
+	43, // 29: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
+	41, // 30: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
+	4,  // 31: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
+	44, // 32: weir.raft.v1.RecordLoss.lost:type_name -> weir.job.v1.LostOutput
+	0,  // 33: weir.raft.v1.SettleEnded.placements:type_name -> weir.raft.v1.Placement
+	38, // 34: weir.raft.v1.ReplaceTransactions.replacements:type_name -> weir.worker.v1.Replacement
+	7,  // 35: weir.raft.v1.RescaleJob.rescale:type_name -> weir.raft.v1.Rescale
+	10, // 36: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
+	11, // 37: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
+	12, // 38: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
+	13, // 39: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
+	14, // 40: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
+	15, // 41: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
+	16, // 42: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
+	17, // 43: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
+	18, // 44: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
+	19, // 45: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
+	20, // 46: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
+	21, // 47: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
+	22, // 48: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
+	23, // 49: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
+	24, // 50: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
+	25, // 51: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
+	26, // 52: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
+	27, // 53: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
+	28, // 54: weir.raft.v1.Command.record_loss:type_name -> weir.raft.v1.RecordLoss
+	29, // 55: weir.raft.v1.Command.settle_result:type_name -> weir.raft.v1.SettleResult
+	31, // 56: weir.raft.v1.Command.replace_transactions:type_name -> weir.raft.v1.ReplaceTransactions
+	32, // 57: weir.raft.v1.Command.rescale_job:type_name -> weir.raft.v1.RescaleJob
+	30, // 58: weir.raft.v1.Command.settle_ended:type_name -> weir.raft.v1.SettleEnded
+	9,  // 59: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
+	26, // 60: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
+	61, // [61:61] is the sub-list for method output_type
+	61, // [61:61] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_weir_raft_v1_raft_proto_init() }
@@ -3065,7 +3428,7 @@ func file_weir_raft_v1_raft_proto_init() {
 	if File_weir_raft_v1_raft_proto != nil {
 		return
 	}
-	file_weir_raft_v1_raft_proto_msgTypes[30].OneofWrappers = []any{
+	file_weir_raft_v1_raft_proto_msgTypes[33].OneofWrappers = []any{
 		(*Command_InitCluster)(nil),
 		(*Command_CreateJob)(nil),
 		(*Command_NewAttempt)(nil),
@@ -3087,6 +3450,7 @@ func file_weir_raft_v1_raft_proto_init() {
 		(*Command_RecordLoss)(nil),
 		(*Command_SettleResult)(nil),
 		(*Command_ReplaceTransactions)(nil),
+		(*Command_RescaleJob)(nil),
 		(*Command_SettleEnded)(nil),
 	}
 	type x struct{}
@@ -3095,7 +3459,7 @@ func file_weir_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_raft_v1_raft_proto_rawDesc), len(file_weir_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -679,9 +679,11 @@ type Prepare struct {
 	FirstPort uint32 `protobuf:"varint,14,opt,name=first_port,json=firstPort,proto3" json:"first_port,omitempty"`
 	LastPort  uint32 `protobuf:"varint,15,opt,name=last_port,json=lastPort,proto3" json:"last_port,omitempty"`
 	// With settle_only: open the sinks to look at transactions, and commit nothing.
-	InspectOnly   bool `protobuf:"varint,20,opt,name=inspect_only,json=inspectOnly,proto3" json:"inspect_only,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	InspectOnly bool `protobuf:"varint,20,opt,name=inspect_only,json=inspectOnly,proto3" json:"inspect_only,omitempty"`
+	// Parallelism of operators by name that the plan was made with, in place of what the job says.
+	OperatorParallelism map[string]uint32 `protobuf:"bytes,21,rep,name=operator_parallelism,json=operatorParallelism,proto3" json:"operator_parallelism,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Prepare) Reset() {
@@ -824,6 +826,13 @@ func (x *Prepare) GetInspectOnly() bool {
 		return x.InspectOnly
 	}
 	return false
+}
+
+func (x *Prepare) GetOperatorParallelism() map[string]uint32 {
+	if x != nil {
+		return x.OperatorParallelism
+	}
+	return nil
 }
 
 // Start is deployment phase two: fence former attempts, connect the channels, run.
@@ -3001,7 +3010,7 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x13allow_dropped_state\x18\x05 \x01(\bR\x11allowDroppedState\x12;\n" +
 	"\vloss_policy\x18\a \x01(\x0e2\x1a.weir.worker.v1.LossPolicyR\n" +
 	"lossPolicy\x12?\n" +
-	"\freplacements\x18\x06 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\x9a\x04\n" +
+	"\freplacements\x18\x06 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xc7\x05\n" +
 	"\aPrepare\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x15\n" +
@@ -3022,7 +3031,11 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"first_port\x18\x0e \x01(\rR\tfirstPort\x12\x1b\n" +
 	"\tlast_port\x18\x0f \x01(\rR\blastPort\x12!\n" +
-	"\finspect_only\x18\x14 \x01(\bR\vinspectOnly\"w\n" +
+	"\finspect_only\x18\x14 \x01(\bR\vinspectOnly\x12c\n" +
+	"\x14operator_parallelism\x18\x15 \x03(\v20.weir.worker.v1.Prepare.OperatorParallelismEntryR\x13operatorParallelism\x1aF\n" +
+	"\x18OperatorParallelismEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"w\n" +
 	"\x05Start\x129\n" +
 	"\taddresses\x18\x01 \x03(\v2\x1b.weir.worker.v1.TaskAddressR\taddresses\x123\n" +
 	"\x05fence\x18\x02 \x03(\v2\x1d.weir.worker.v1.FencedAttemptR\x05fence\"[\n" +
@@ -3202,7 +3215,7 @@ func file_weir_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_weir_worker_v1_worker_proto_goTypes = []any{
 	(LossPolicy)(0),               // 0: weir.worker.v1.LossPolicy
 	(FailureClass)(0),             // 1: weir.worker.v1.FailureClass
@@ -3248,75 +3261,77 @@ var file_weir_worker_v1_worker_proto_goTypes = []any{
 	(*UploadSegmentResponse)(nil), // 41: weir.worker.v1.UploadSegmentResponse
 	(*FetchSegmentRequest)(nil),   // 42: weir.worker.v1.FetchSegmentRequest
 	(*FetchSegmentResponse)(nil),  // 43: weir.worker.v1.FetchSegmentResponse
-	(*v1.Committable)(nil),        // 44: weir.snapshot.v1.Committable
-	(*v1.Segment)(nil),            // 45: weir.snapshot.v1.Segment
-	(*v11.LostOutput)(nil),        // 46: weir.job.v1.LostOutput
-	(*v1.TaskHandle)(nil),         // 47: weir.snapshot.v1.TaskHandle
-	(*v11.TaskStatistics)(nil),    // 48: weir.job.v1.TaskStatistics
-	(*v11.Transaction)(nil),       // 49: weir.job.v1.Transaction
-	(*v11.HeldOutput)(nil),        // 50: weir.job.v1.HeldOutput
+	nil,                           // 44: weir.worker.v1.Prepare.OperatorParallelismEntry
+	(*v1.Committable)(nil),        // 45: weir.snapshot.v1.Committable
+	(*v1.Segment)(nil),            // 46: weir.snapshot.v1.Segment
+	(*v11.LostOutput)(nil),        // 47: weir.job.v1.LostOutput
+	(*v1.TaskHandle)(nil),         // 48: weir.snapshot.v1.TaskHandle
+	(*v11.TaskStatistics)(nil),    // 49: weir.job.v1.TaskStatistics
+	(*v11.Transaction)(nil),       // 50: weir.job.v1.Transaction
+	(*v11.HeldOutput)(nil),        // 51: weir.job.v1.HeldOutput
 }
 var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	6,  // 0: weir.worker.v1.FencedAttempt.sinks:type_name -> weir.worker.v1.SinkExtent
 	7,  // 1: weir.worker.v1.Replacement.replaced:type_name -> weir.worker.v1.ReplacedTransactions
-	44, // 2: weir.worker.v1.Replacement.committable:type_name -> weir.snapshot.v1.Committable
-	45, // 3: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
+	45, // 2: weir.worker.v1.Replacement.committable:type_name -> weir.snapshot.v1.Committable
+	46, // 3: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
 	0,  // 4: weir.worker.v1.RestorePoint.loss_policy:type_name -> weir.worker.v1.LossPolicy
 	8,  // 5: weir.worker.v1.RestorePoint.replacements:type_name -> weir.worker.v1.Replacement
 	3,  // 6: weir.worker.v1.Prepare.tasks:type_name -> weir.worker.v1.TaskAssignment
 	9,  // 7: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
-	4,  // 8: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
-	5,  // 9: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
-	5,  // 10: weir.worker.v1.Transactions.attempts:type_name -> weir.worker.v1.FencedAttempt
-	19, // 11: weir.worker.v1.Transactions.inspect:type_name -> weir.worker.v1.InspectTransactions
-	20, // 12: weir.worker.v1.Transactions.resolve:type_name -> weir.worker.v1.ResolveTransaction
-	21, // 13: weir.worker.v1.Transactions.fence:type_name -> weir.worker.v1.FenceAgain
-	10, // 14: weir.worker.v1.Command.prepare:type_name -> weir.worker.v1.Prepare
-	11, // 15: weir.worker.v1.Command.start:type_name -> weir.worker.v1.Start
-	12, // 16: weir.worker.v1.Command.trigger_checkpoint:type_name -> weir.worker.v1.TriggerCheckpoint
-	13, // 17: weir.worker.v1.Command.complete_checkpoint:type_name -> weir.worker.v1.CompleteCheckpoint
-	14, // 18: weir.worker.v1.Command.abort_checkpoint:type_name -> weir.worker.v1.AbortCheckpoint
-	15, // 19: weir.worker.v1.Command.resume_sources:type_name -> weir.worker.v1.ResumeSources
-	16, // 20: weir.worker.v1.Command.finish:type_name -> weir.worker.v1.Finish
-	17, // 21: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
-	18, // 22: weir.worker.v1.Command.transactions:type_name -> weir.worker.v1.Transactions
-	22, // 23: weir.worker.v1.Command.commit_rewritten:type_name -> weir.worker.v1.CommitRewritten
-	46, // 24: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
-	8,  // 25: weir.worker.v1.Rewritten.replacements:type_name -> weir.worker.v1.Replacement
-	1,  // 26: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
-	46, // 27: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
-	47, // 28: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
-	48, // 29: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
-	49, // 30: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
-	50, // 31: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
-	2,  // 32: weir.worker.v1.TransactionsDone.outcome:type_name -> weir.worker.v1.ResolveOutcome
-	24, // 33: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
-	25, // 34: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
-	27, // 35: weir.worker.v1.Event.started:type_name -> weir.worker.v1.Started
-	29, // 36: weir.worker.v1.Event.task_failed:type_name -> weir.worker.v1.TaskFailed
-	30, // 37: weir.worker.v1.Event.checkpoint_ack:type_name -> weir.worker.v1.CheckpointAck
-	31, // 38: weir.worker.v1.Event.checkpoint_declined:type_name -> weir.worker.v1.CheckpointDeclined
-	32, // 39: weir.worker.v1.Event.commit_acked:type_name -> weir.worker.v1.CommitAcked
-	33, // 40: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
-	34, // 41: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
-	28, // 42: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
-	26, // 43: weir.worker.v1.Event.rewritten:type_name -> weir.worker.v1.Rewritten
-	35, // 44: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
-	36, // 45: weir.worker.v1.Event.transactions_done:type_name -> weir.worker.v1.TransactionsDone
-	37, // 46: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
-	23, // 47: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
-	45, // 48: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
-	38, // 49: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
-	40, // 50: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
-	42, // 51: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
-	39, // 52: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
-	41, // 53: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
-	43, // 54: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
-	52, // [52:55] is the sub-list for method output_type
-	49, // [49:52] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	44, // 8: weir.worker.v1.Prepare.operator_parallelism:type_name -> weir.worker.v1.Prepare.OperatorParallelismEntry
+	4,  // 9: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
+	5,  // 10: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
+	5,  // 11: weir.worker.v1.Transactions.attempts:type_name -> weir.worker.v1.FencedAttempt
+	19, // 12: weir.worker.v1.Transactions.inspect:type_name -> weir.worker.v1.InspectTransactions
+	20, // 13: weir.worker.v1.Transactions.resolve:type_name -> weir.worker.v1.ResolveTransaction
+	21, // 14: weir.worker.v1.Transactions.fence:type_name -> weir.worker.v1.FenceAgain
+	10, // 15: weir.worker.v1.Command.prepare:type_name -> weir.worker.v1.Prepare
+	11, // 16: weir.worker.v1.Command.start:type_name -> weir.worker.v1.Start
+	12, // 17: weir.worker.v1.Command.trigger_checkpoint:type_name -> weir.worker.v1.TriggerCheckpoint
+	13, // 18: weir.worker.v1.Command.complete_checkpoint:type_name -> weir.worker.v1.CompleteCheckpoint
+	14, // 19: weir.worker.v1.Command.abort_checkpoint:type_name -> weir.worker.v1.AbortCheckpoint
+	15, // 20: weir.worker.v1.Command.resume_sources:type_name -> weir.worker.v1.ResumeSources
+	16, // 21: weir.worker.v1.Command.finish:type_name -> weir.worker.v1.Finish
+	17, // 22: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
+	18, // 23: weir.worker.v1.Command.transactions:type_name -> weir.worker.v1.Transactions
+	22, // 24: weir.worker.v1.Command.commit_rewritten:type_name -> weir.worker.v1.CommitRewritten
+	47, // 25: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
+	8,  // 26: weir.worker.v1.Rewritten.replacements:type_name -> weir.worker.v1.Replacement
+	1,  // 27: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
+	47, // 28: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
+	48, // 29: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
+	49, // 30: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
+	50, // 31: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
+	51, // 32: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
+	2,  // 33: weir.worker.v1.TransactionsDone.outcome:type_name -> weir.worker.v1.ResolveOutcome
+	24, // 34: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
+	25, // 35: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
+	27, // 36: weir.worker.v1.Event.started:type_name -> weir.worker.v1.Started
+	29, // 37: weir.worker.v1.Event.task_failed:type_name -> weir.worker.v1.TaskFailed
+	30, // 38: weir.worker.v1.Event.checkpoint_ack:type_name -> weir.worker.v1.CheckpointAck
+	31, // 39: weir.worker.v1.Event.checkpoint_declined:type_name -> weir.worker.v1.CheckpointDeclined
+	32, // 40: weir.worker.v1.Event.commit_acked:type_name -> weir.worker.v1.CommitAcked
+	33, // 41: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
+	34, // 42: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
+	28, // 43: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
+	26, // 44: weir.worker.v1.Event.rewritten:type_name -> weir.worker.v1.Rewritten
+	35, // 45: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
+	36, // 46: weir.worker.v1.Event.transactions_done:type_name -> weir.worker.v1.TransactionsDone
+	37, // 47: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
+	23, // 48: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
+	46, // 49: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
+	38, // 50: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
+	40, // 51: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
+	42, // 52: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
+	39, // 53: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
+	41, // 54: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
+	43, // 55: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
+	53, // [53:56] is the sub-list for method output_type
+	50, // [50:53] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_weir_worker_v1_worker_proto_init() }
@@ -3362,7 +3377,7 @@ func file_weir_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_worker_v1_worker_proto_rawDesc), len(file_weir_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
