@@ -40,7 +40,7 @@ When the checkpoint fails, or slots are lost meanwhile, the job goes on as it wa
 		if len(args) == 2 {
 			n, err := strconv.ParseUint(args[1], 10, 32)
 			if err != nil || n < 1 || n > keygroup.MaxMaxParallelism {
-				return &usageError{fmt.Errorf("N: %q is not a whole number from 1 to %d", args[1], keygroup.MaxMaxParallelism)}
+				return &usageError{fmt.Errorf("parallelism %q: not a whole number from 1 to %d", args[1], keygroup.MaxMaxParallelism)}
 			}
 			req.Parallelism = uint32(n)
 		} else if len(req.GetOperatorParallelism()) == 0 {
