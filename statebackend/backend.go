@@ -64,9 +64,8 @@ type core struct {
 	// epoch is the current one. Epochs up to completed are covered by the last completed checkpoint, and versions of epochs up to
 	// released are referred to by no snapshot being written.
 	epoch, completed, released uint64
-	// segments are those of the last completed checkpoint.
-	segments []*snapshotv1.Segment
-	frozen   []*Frozen
+	version                    // of the last completed checkpoint
+	frozen                     []*Frozen
 
 	// mode tells whether tables lack rows; chain reads them from segments, which have all changes up to epoch covered.
 	mode    residence

@@ -4,7 +4,7 @@ import snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 
 // ShrinkLimits makes b cut and merge segments at small sizes, so that small states go every way.
 func ShrinkLimits[K comparable](b *Backend[K]) {
-	b.core.limits = limits{inline: 256, soft: 2 << 10, hard: 4 << 10, maxRuns: 3, smallState: 1 << 10, smallDeltas: 512, minRoom: 1}
+	b.core.limits = limits{inline: 256, soft: 2 << 10, hard: 4 << 10, maxRuns: 3, fan: 3, maxSegments: 64, sweepFrom: 300, step: 64, smallState: 200, smallDeltas: 256, minRoom: 1}
 }
 
 // Evicting reports whether rows of b may be in segments only.
@@ -18,10 +18,16 @@ func Held[K comparable](b *Backend[K]) (n int) {
 	return n
 }
 
-// Plan is plan with the default limits.
+// Plan is where merging begins with the default limits.
 func Plan(segments []*snapshotv1.Segment, delta uint64) int {
-	return defaultLimits.plan(segments, delta)
+	if defaultLimits.newBase(segments, delta) {
+		return 0
+	}
+	return defaultLimits.tiers(segments, delta)
 }
+
+// Sweeping reports whether a new base is being made range by range.
+func Sweeping[K comparable](b *Backend[K]) bool { return b.core.sweep.parts > 0 }
 
 // Loaded reports whether b has every restored row in memory.
 func Loaded[K comparable](b *Backend[K]) bool { return b.core.mode == resident }

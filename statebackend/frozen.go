@@ -16,11 +16,12 @@ type Frozen struct {
 	full       bool
 	// The snapshot has the changes of the epochs after from up to epoch, over the segments of the checkpoint that ended with from.
 	from, epoch uint64
-	segments    []*snapshotv1.Segment
+	before      version
 	changes     []changes // one per state
 	live        int       // rows of all states; -1 while restored rows are not all in memory
 	phase       atomic.Int32
 	result      *snapshotv1.KeyedSnapshot // set before phaseWritten
+	after       version                   // with it
 	seq         int                       // of the next segment's name
 	// chain is over the segments of the result, if the backend wants one.
 	wantsChain bool
@@ -36,7 +37,7 @@ const (
 )
 
 func (c *core) freeze(checkpoint uint64, full bool) *Frozen {
-	f := &Frozen{core: c, checkpoint: checkpoint, full: full, from: c.completed, epoch: c.epoch, segments: c.segments}
+	f := &Frozen{core: c, checkpoint: checkpoint, full: full, from: c.completed, epoch: c.epoch, before: c.version}
 	for _, d := range c.states {
 		d.state.freeze()
 		f.changes = append(f.changes, d.state.changes(f.from))
@@ -56,7 +57,7 @@ func (c *core) freeze(checkpoint uint64, full bool) *Frozen {
 func (c *core) checkpointCompleted(n uint64) {
 	for _, f := range c.frozen {
 		if f.checkpoint == n && f.phase.Load() == phaseWritten && f.epoch > c.completed {
-			c.completed, c.segments = f.epoch, f.result.GetSegments()
+			c.completed, c.version = f.epoch, f.after
 			for _, d := range c.states {
 				d.state.release()
 			}
@@ -122,7 +123,7 @@ func (f *Frozen) Write(ctx context.Context) (*snapshotv1.KeyedSnapshot, error) {
 	if !f.phase.CompareAndSwap(phaseIdle, phaseWriting) {
 		return nil, &StorageError{Op: fmt.Sprintf("write state of checkpoint %d", f.checkpoint), Err: ErrSuperseded}
 	}
-	segments, err := f.write(ctx)
+	after, err := f.write(ctx)
 	f.changes = nil
 	if err != nil {
 		f.phase.Store(phaseFailed)
@@ -134,8 +135,9 @@ func (f *Frozen) Write(ctx context.Context) (*snapshotv1.KeyedSnapshot, error) {
 	}
 	f.result = &snapshotv1.KeyedSnapshot{
 		KeyGroups: protoRange(f.core.cfg.KeyGroups), MaxParallelism: uint32(f.core.cfg.MaxParallelism),
-		Segments: segments, Schemas: f.core.schemas(),
+		Segments: after.segments, Schemas: f.core.schemas(),
 	}
+	f.after = after
 	f.openChain(ctx)
 	f.phase.Store(phaseWritten)
 	return f.result, nil

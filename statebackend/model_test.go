@@ -145,6 +145,7 @@ type machine struct {
 	last     *checkpoint   // completed
 	keys     *rapid.Generator[string]
 	budget   int64 // bytes of memory; 0 for no bound
+	sweeping int   // how often a completed checkpoint had a sweep under way
 }
 
 func (m *machine) of(key string) *subtask {
@@ -252,6 +253,9 @@ func (m *machine) complete(t *rapid.T) {
 	}
 	for _, s := range m.subtasks {
 		s.b.CheckpointCompleted(c.id)
+		if statebackend.Sweeping(s.b) {
+			m.sweeping++
+		}
 	}
 	for _, name := range m.store.Names() {
 		if !needed[name] {
@@ -283,8 +287,11 @@ func (m *machine) restore(t *rapid.T) {
 
 func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 	dir := t.TempDir()
-	run, evicting := 0, 0
-	defer func() { require.Positive(t, evicting) }()
+	run, evicting, sweeping := 0, 0, 0
+	defer func() {
+		require.Positive(t, evicting)
+		require.Positive(t, sweeping)
+	}()
 	rapid.Check(t, func(t *rapid.T) {
 		run++
 		root := fmt.Sprintf("%s/%d", dir, run)
@@ -294,7 +301,10 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 		m.keys = rapid.SampledFrom([]string{"", "\x00", "\x00\xff", "a", "a\x00", "ab", "b", "c", "d", "e", "long" + strings.Repeat("x", 3000)})
 		m.budget = rapid.SampledFrom([]int64{0, 1, 1000, 4000, 20_000}).Draw(t, "budget")
 		m.start(t, 2, false)
-		defer func() { m.stop(t) }()
+		defer func() {
+			m.stop(t)
+			sweeping += m.sweeping
+		}()
 		value := rapid.SampledFrom([]string{"", "v", "w", strings.Repeat("big", 100)})
 		at := rapid.SampledFrom([]int64{math.MinInt64, -7, 0, 1, 2, 3, math.MaxInt64})
 		t.Repeat(map[string]func(*rapid.T){

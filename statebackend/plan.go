@@ -11,8 +11,14 @@ type limits struct {
 	inline int
 	// A segment ends with the next key group after soft, and anyhow at hard.
 	soft, hard uint64
-	// maxRuns is the number of runs from which on some are merged.
+	// maxRuns is the number of runs from which on a small state is merged whole; four times as many are a lot for any.
 	maxRuns int
+	// fan is how many deltas of like size become one.
+	fan int
+	// maxSegments is a number of segments that is too large for handles.
+	maxSegments int
+	// sweepFrom is the size of a state from which on a new base is made range by range, with at least step bytes at a time.
+	sweepFrom, step uint64
 	// smallState is the size of a state below which merging everything costs next to nothing.
 	smallState uint64
 	// smallDeltas is the size of deltas that are never worth a new base.
@@ -25,7 +31,7 @@ type limits struct {
 
 // defaultLimits keep segments below 128 MiB, Bloom filter included.
 var defaultLimits = limits{
-	inline: 16 << 10, soft: 96 << 20, hard: 112 << 20, maxRuns: 8, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
+	inline: 16 << 10, soft: 96 << 20, hard: 112 << 20, maxRuns: 8, fan: 4, maxSegments: 512, sweepFrom: 64 << 20, step: 8 << 20, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
 }
 
 // run is the segments that one checkpoint wrote, which lie side by side.
@@ -60,18 +66,14 @@ func (l limits) wasteful(segments []*snapshotv1.Segment, delta []segment.Result,
 	return live >= 0 && rows > 2*uint64(live)+l.wasteRows
 }
 
-// plan decides from which segment on the list is merged with the delta about to be added; len(segments) means not at all, 0 that a
-// new base is written. Small states get a new base whenever the list is long, larger ones when the deltas outweigh the base. Between
-// those, runs are merged from the newest back as long as a run is no more than twice what is merged already, so that each row is
-// rewritten a logarithmic number of times.
-func (l limits) plan(segments []*snapshotv1.Segment, delta uint64) int {
+// newBase reports whether the list is to be merged whole, because it is nothing, deltas outweigh the base, or merging costs next to
+// nothing.
+func (l limits) newBase(segments []*snapshotv1.Segment, delta uint64) bool {
 	runs := runsOf(segments)
 	var base, deltas uint64
-	bases := 0
 	for _, r := range runs {
 		if r.base {
 			base += r.bytes
-			bases++
 		} else {
 			deltas += r.bytes
 		}
@@ -79,18 +81,33 @@ func (l limits) plan(segments []*snapshotv1.Segment, delta uint64) int {
 	deltas += delta
 	switch {
 	case len(runs) == 0:
-		return 0
-	case deltas > l.smallDeltas && deltas > base:
-		return 0
-	case len(runs) < l.maxRuns:
-		return len(segments)
-	case base+deltas <= l.smallState, bases >= l.maxRuns:
-		return 0
+		return true
+	case deltas > l.smallDeltas && deltas > base/20*17:
+		return true // at 17/20, what a sweep adds until it is done is within the size of the base
+	case len(segments) >= l.maxSegments:
+		return true
 	}
+	return len(runs) >= l.maxRuns && base+deltas <= l.smallState
+}
+
+// tiers decides from which segment on a list of deltas is merged with the delta about to be added; len(segments) means not at all. The
+// deltas of some snapshots become one, and that stays until the next base, so that a row is rewritten once in between. Only when even
+// those are many, runs are merged from the newest back as long as a run is no more than twice what is merged already.
+func (l limits) tiers(segments []*snapshotv1.Segment, delta uint64) int {
+	runs := runsOf(segments)
 	from, merged := len(runs), delta
-	for from > 0 && !runs[from-1].base && (runs[from-1].bytes <= 2*merged || from >= l.maxRuns) {
+	for from > 0 && !runs[from-1].base && runs[from-1].bytes <= 2*delta {
 		from--
 		merged += runs[from].bytes
+	}
+	if len(runs)-from+1 < l.fan {
+		from, merged = len(runs), delta
+	}
+	if len(runs) >= l.maxRuns*4 {
+		for from > 0 && !runs[from-1].base && (runs[from-1].bytes <= 2*merged || from >= l.maxRuns*4) {
+			from--
+			merged += runs[from].bytes
+		}
 	}
 	if from == len(runs) {
 		return len(segments)

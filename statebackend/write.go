@@ -14,41 +14,58 @@ import (
 )
 
 // write makes the segments of the snapshot and returns the whole list. Local files it leaves behind only in the store's hands.
-func (f *Frozen) write(ctx context.Context) (_ []*snapshotv1.Segment, err error) {
+func (f *Frozen) write(ctx context.Context) (_ version, err error) {
 	if err := faultpoint.Err(faultpoint.StateDue); err != nil {
-		return nil, &StorageError{Op: "write state", Err: err}
+		return version{}, &StorageError{Op: "write state", Err: err}
 	}
 	delta := f.newOutput()
 	defer func() { err = errors.Join(err, delta.discard()) }()
 	drops, err := f.writeDelta(ctx, delta)
 	if err != nil {
-		return nil, err
+		return version{}, err
 	}
 	parts, err := delta.finish(drops)
 	if err != nil {
-		return nil, err
+		return version{}, err
 	}
-	from := f.core.limits.plan(f.segments, delta.bytes())
-	if f.full || len(f.segments) > 0 && f.core.limits.wasteful(f.segments, parts, f.live) {
-		from = 0
+	v, limits := f.before, f.core.limits
+	whole := f.full
+	if v.sweep.parts == 0 && !whole && (limits.newBase(v.segments, delta.bytes()) || limits.wasteful(v.segments, parts, f.live)) {
+		if whole = v.bytes() <= limits.sweepFrom; !whole {
+			v = v.begin(f.core.cfg.KeyGroups)
+		}
+	}
+	if v.sweep.parts > 0 && !whole {
+		if v, err = f.advance(ctx, v, delta.bytes()); err != nil {
+			return v, err
+		}
+	}
+	from := 0
+	if !whole {
+		from = v.tail() + limits.tiers(v.segments[v.tail():], delta.bytes())
 	}
 	switch {
-	case len(parts) == 0 && (from == len(f.segments) || len(f.segments) == 0):
-		return f.segments, nil
-	case from == len(f.segments):
+	case len(parts) == 0 && (from == len(v.segments) || len(v.segments) == 0):
+		return v, nil
+	case from == len(v.segments):
 		// With nothing before it, a delta is a base.
-		return delta.upload(ctx, f.segments, from == 0)
+		v.segments, err = delta.upload(ctx, v.segments, from == 0)
+		return v, err
+	}
+	if whole {
+		v.sweep = sweep{}
 	}
 	merged := f.newOutput()
 	defer func() { err = errors.Join(err, merged.discard()) }()
-	drops, err = f.merge(ctx, merged, f.segments[from:], parts, from > 0)
+	drops, err = f.merge(ctx, merged, v.segments[from:], parts, from > 0)
 	if err != nil {
-		return nil, err
+		return v, err
 	}
 	if _, err := merged.finish(drops); err != nil {
-		return nil, err
+		return v, err
 	}
-	return merged.upload(ctx, f.segments[:from], from == 0)
+	v.segments, err = merged.upload(ctx, v.segments[:from], from == 0)
+	return v, err
 }
 
 // rowRef is a changed row: version i of a state.
