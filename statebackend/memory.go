@@ -137,7 +137,9 @@ func (c *core) install(f *Frozen) {
 		return
 	}
 	if c.mode == loading {
-		c.stop()
+		if c.stop != nil {
+			c.stop()
+		}
 		c.generation++
 	}
 	c.retire(c.chain)

@@ -19,6 +19,8 @@ type limits struct {
 	maxSegments int
 	// sweepFrom is the size of a state from which on a new base is made range by range, with at least step bytes at a time.
 	sweepFrom, step uint64
+	// pace is how many times the changes of a snapshot its part of a sweep is.
+	pace uint64
 	// smallState is the size of a state below which merging everything costs next to nothing.
 	smallState uint64
 	// smallDeltas is the size of deltas that are never worth a new base.
@@ -31,7 +33,7 @@ type limits struct {
 
 // defaultLimits keep segments below 128 MiB, Bloom filter included.
 var defaultLimits = limits{
-	inline: 16 << 10, soft: 96 << 20, hard: 112 << 20, maxRuns: 8, fan: 4, maxSegments: 512, sweepFrom: 64 << 20, step: 8 << 20, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
+	inline: 16 << 10, soft: 96 << 20, hard: 112 << 20, maxRuns: 8, fan: 4, maxSegments: 512, sweepFrom: 64 << 20, step: 8 << 20, pace: 8, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
 }
 
 // run is the segments that one checkpoint wrote, which lie side by side.

@@ -44,7 +44,7 @@ func (v version) begin(own keygroup.Range) version {
 func (f *Frozen) advance(ctx context.Context, v version, delta uint64) (_ version, err error) {
 	own, s := f.core.cfg.KeyGroups, v.sweep
 	perGroup := s.bytes/uint64(own.Len()) + 1
-	target := max(f.core.limits.step, sweepPace*delta)
+	target := max(f.core.limits.step, f.core.limits.pace*delta)
 	through := keygroup.Range{First: s.next, Last: min(own.Last, s.next+int((target-1)/perGroup))}
 
 	out := f.newOutput()
@@ -80,9 +80,6 @@ func (f *Frozen) advance(ctx context.Context, v version, delta uint64) (_ versio
 	}
 	return version{segments: append(list, v.segments[v.tail():]...), sweep: next}, nil
 }
-
-// sweepPace is how many times the changes of a snapshot its part of a sweep is.
-const sweepPace = 8
 
 // clip returns s with the rows of some key groups only; false when there are none.
 func clip(s *snapshotv1.Segment, groups keygroup.Range) (*snapshotv1.Segment, bool) {

@@ -1,0 +1,65 @@
+// Command state measures the state backend of one task as its state grows: the pause of the task at a barrier, bytes written per
+// checkpoint beside the bytes changed, the rate with checkpoints beside the rate without, the time to the first record after a restore,
+// and what a memory budget costs. See bench/README.md.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type options struct {
+	keys      []int
+	valueSize int
+	share     float64       // of the keys, changed per second
+	load      time.Duration // of each run with and without checkpoints
+	sweeps    int
+	budget    int // keys of the run under a budget
+	dir       string
+}
+
+func main() {
+	var o options
+	keys := flag.String("keys", "100000,1000000,10000000", "numbers of keys")
+	flag.IntVar(&o.valueSize, "value", 100, "bytes of a value")
+	flag.Float64Var(&o.share, "share", 0.01, "share of the keys that changes per second")
+	flag.DurationVar(&o.load, "load", 20*time.Second, "duration of each run under load")
+	flag.IntVar(&o.sweeps, "merges", 3, "merges of the base over which written bytes are averaged")
+	flag.IntVar(&o.budget, "budget-keys", 2_000_000, "keys of the run under a memory budget; 0 leaves it out")
+	flag.StringVar(&o.dir, "dir", "", "directory for state files (default: a temporary one)")
+	flag.Parse()
+	for s := range strings.SplitSeq(*keys, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(s))
+		if err != nil && s != "" {
+			fmt.Fprintln(os.Stderr, "keys:", err)
+			os.Exit(2)
+		}
+		if n > 0 {
+			o.keys = append(o.keys, n)
+		}
+	}
+	if err := run(context.Background(), o); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	fmt.Printf("values of %d B, %.1f %% of the keys changed per second, a checkpoint every second\n\n", o.valueSize, 100*o.share)
+	fmt.Println("| keys | pause p50 | p99 | max | written / changed | most on storage / live | rate with / without | restore: open | first record | checkpoint p50 | max |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
+	for _, n := range o.keys {
+		if err := curve(ctx, o, n); err != nil {
+			return fmt.Errorf("%d keys: %w", n, err)
+		}
+	}
+	if o.budget > 0 {
+		return budget(ctx, o)
+	}
+	return nil
+}
