@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,7 @@ type place struct {
 	scope   *segmentstore.Scope
 	written atomic.Uint64
 	attempt int
+	deletes sync.WaitGroup
 }
 
 func newPlace(ctx context.Context, parent string) (*place, error) {
@@ -46,6 +48,7 @@ func newPlace(ctx context.Context, parent string) (*place, error) {
 }
 
 func (p *place) close() {
+	p.deletes.Wait()
 	_ = p.store.Close()
 	_ = p.bucket.Close()
 	_ = os.RemoveAll(p.dir)
@@ -147,19 +150,13 @@ func (s *state[V]) complete(ctx context.Context, n uint64, r result) error {
 	s.CheckpointCompleted(n)
 	s.pauses = append(s.pauses, time.Since(began))
 	names, size := map[string]bool{}, uint64(0)
-	oldest := uint64(0)
 	for _, g := range r.handle.GetSegments() {
 		names[g.GetName()] = true
 		size += g.GetSize()
-		if g.GetBase() && (oldest == 0 || g.GetCheckpoint() < oldest) {
-			oldest = g.GetCheckpoint()
-		}
 	}
 	for _, g := range s.last.GetSegments() {
 		if g.GetName() != "" && !names[g.GetName()] {
-			if err := s.place.bucket.Delete(ctx, g.GetName()); err != nil {
-				return err
-			}
+			s.place.deletes.Go(func() { _ = s.place.bucket.Delete(ctx, g.GetName()) }) // as the JobManager does, aside
 		}
 	}
 	s.most = max(s.most, size)
