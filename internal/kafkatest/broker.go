@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-stream/weir/internal/child"
+	"github.com/weir-stream/weir/internal/javatest"
 	"github.com/weir-stream/weir/internal/loopback"
 )
 
@@ -201,7 +202,7 @@ func (b *Broker) format(ctx context.Context) error {
 		args = append(args, "--feature", fmt.Sprintf("%s=%d", name, b.cfg.Features[name]))
 	}
 	if out, err := exec.CommandContext(ctx, b.dist.java, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("format the broker's storage: %w\n%s", err, tail(out, 20))
+		return fmt.Errorf("format the broker's storage: %w\n%s", err, javatest.Tail(out, 20))
 	}
 	return nil
 }
@@ -280,7 +281,7 @@ func (b *Broker) LogTail(lines int) string {
 	if err != nil {
 		return err.Error()
 	}
-	return tail(out, lines)
+	return javatest.Tail(out, lines)
 }
 
 var errForeign = errors.New("the broker named by " + EnvBroker + " is not managed by the tests")
