@@ -37,7 +37,7 @@ type Config struct {
 	// be up for the first start. Empty means a cluster of this one alone. At most 7.
 	Members []Member `yaml:"members" help:"all JobManagers as id=raft-address, separated by commas"`
 	// Storage is the URL of checkpoint storage, for example file:///srv/weir, which every TaskManager must reach too; no default.
-	Storage string `yaml:"storage_url" help:"root of checkpoint storage, such as file:///mnt/shared/weir"`
+	Storage string `yaml:"storage_url" help:"root of checkpoint storage, such as file:///mnt/shared/weir, s3://bucket/weir?region=eu-central-1 or hdfs://namenode:8020/weir"`
 	// Admin is the address for metrics, health and, on loopback, profiles; default 127.0.0.1:6125; empty turns it off.
 	Admin string `yaml:"admin_address" help:"host:port of metrics, health and profiles; empty turns them off"`
 	// HeartbeatInterval is the pause between heartbeats of a TaskManager's session; default 1s, 100ms to 1m.

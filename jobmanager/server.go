@@ -24,6 +24,7 @@ import (
 	"github.com/weir-stream/weir/jobmanager/raftnode"
 	"github.com/weir-stream/weir/jobmanager/rpc"
 	"github.com/weir-stream/weir/statebackend/blob"
+	"github.com/weir-stream/weir/statebackend/blob/storage"
 )
 
 const (
@@ -78,7 +79,7 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	for _, m := range cfg.Members {
 		members = append(members, raftnode.Member{ID: m.ID, Address: m.RaftAddress})
 	}
-	if s.bucket, err = blob.OpenURL(context.Background(), cfg.Storage); err != nil {
+	if s.bucket, err = storage.OpenURL(context.Background(), cfg.Storage); err != nil {
 		return nil, err
 	}
 	if s.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
@@ -130,7 +131,7 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 		grpc.ChainStreamInterceptor(grpcerr.StreamServerInterceptor, policy.Stream),
 		keepalive.Off(), keepalive.Accept(),
 	)
-	rpc.New(s, s.bucket, blob.OpenURL, s.logger).Register(s.grpc)
+	rpc.New(s, s.bucket, storage.OpenURL, s.logger).Register(s.grpc)
 	go func() { s.served <- s.grpc.Serve(s.listener) }()
 	for _, w := range cfg.Warnings() {
 		s.logger.Warn("a setting is probably not meant", "setting", w)

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-stream/weir/jobmanager/registry"
 	"github.com/weir-stream/weir/jobmanager/rpc"
 	"github.com/weir-stream/weir/statebackend/blob"
+	"github.com/weir-stream/weir/statebackend/blob/storage"
 )
 
 const (
@@ -104,7 +105,7 @@ func (s *Server) serveTerm(ctx context.Context) {
 		return
 	}
 	manager := driver.New(ctx, driver.Config{
-		ClusterID: clusterID, Log: (*replicatedLog)(s), Bucket: s.bucket, OpenBucket: blob.OpenURL,
+		ClusterID: clusterID, Log: (*replicatedLog)(s), Bucket: s.bucket, OpenBucket: storage.OpenURL,
 		RegisterGrace: s.cfg.RegisterGrace, SlotsWait: s.cfg.SlotsWait, CancelDeadline: s.cfg.CancelDeadline,
 		PrepareWarning: s.cfg.PrepareWarning, PrepareTimeout: s.cfg.PrepareTimeout, SettleBudget: s.cfg.RecoveryBudget,
 		Metrics: s.jobs, Logger: logger,

@@ -33,7 +33,7 @@ type Config struct {
 	// Host is the name shown to people. Default: the machine's host name.
 	Host string `yaml:"host" help:"name shown to people" default:"host name"`
 	// StorageURL is the root of checkpoint storage, the same for every node of the cluster. Required.
-	StorageURL string `yaml:"storage_url" help:"root of checkpoint storage, such as file:///mnt/shared/weir"`
+	StorageURL string `yaml:"storage_url" help:"root of checkpoint storage, such as file:///mnt/shared/weir, s3://bucket/weir?region=eu-central-1 or hdfs://namenode:8020/weir"`
 	// AdminAddress is the host:port of metrics, health and profiles; port 0 takes a free one, which is logged; empty turns it off.
 	// Default: 127.0.0.1:0, as several TaskManagers may share a machine.
 	AdminAddress string `yaml:"admin_address" help:"host:port of metrics, health and profiles; port 0 takes a free one, which is logged; empty turns them off"`

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-stream/weir/internal/nodetls"
 	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/statebackend/blob"
+	"github.com/weir-stream/weir/statebackend/blob/storage"
 	"github.com/weir-stream/weir/taskmanager/segmentstore"
 	"github.com/weir-stream/weir/taskmanager/session"
 	"github.com/weir-stream/weir/taskmanager/supervisor"
@@ -37,13 +38,13 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
 		return err
 	}
 	defer data.close()
-	bucket, err := blob.OpenURL(ctx, cfg.StorageURL)
+	bucket, err := storage.OpenURL(ctx, cfg.StorageURL)
 	if err != nil {
 		return err
 	}
 	defer bucket.Close()
 	segments, err := segmentstore.Open(segmentstore.Config{
-		Dir: cfg.path("segments"), Bucket: bucket, MaxBytes: int64(cfg.SegmentCache), Logger: logger,
+		Dir: cfg.path("segments"), Bucket: bucket, MaxBytes: int64(cfg.SegmentCache), OpenBucket: storage.OpenURL, Logger: logger,
 	})
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ var wallClockAllowed = map[string]string{
 	"jobmanager/rpc/submit.go SubmitJob":        "times that are shown",
 	"jobmanager/rpc/jobs.go completed":          "an age that is shown, where nobody has measured it",
 	"statebackend/blob/file.go removeStale":     "both times are of the storage's own clock",
+	"statebackend/blob/hdfs/put.go removeStale": "both times are of the storage's own clock",
 	"taskmanager/worker/task/run.go waitTime":   "processing time is the wall clock",
 	"jobmanager/driver/errand.go beginErrand":   "a number that no attempt reaches; each is larger than the one before whatever the clock does",
 	"jobmanager/driver/transactions.go inquire": "a number that a former leader did not use; nothing is measured",

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -180,4 +181,23 @@ func anyUnder(pkg string, prefixes []string) bool {
 		}
 	}
 	return false
+}
+
+// storageDrivers bring the clients of object stores with them; servers are the packages that may link them.
+var (
+	storageDrivers = []string{"statebackend/blob/storage", "statebackend/blob/s3", "statebackend/blob/hdfs"}
+	servers        = []string{"jobmanager", "jobmanager/rpc", "taskmanager", "statebackend/blob/storage"}
+)
+
+func TestOnlyServersLinkStorageDrivers(t *testing.T) {
+	for _, f := range files(t) {
+		if f.test || under(f.pkg, "cmd") || slices.Contains(servers, f.pkg) {
+			continue
+		}
+		for _, imp := range f.imports {
+			if anyUnder(imp, storageDrivers) {
+				t.Errorf("%s imports %s: a job binary holds no client of an object store; ask the TaskManager", f.path, imp)
+			}
+		}
+	}
 }

@@ -209,7 +209,7 @@ func unpinCommand(jobID string, id uint64) *raftv1.Command {
 // repeated export of the same checkpoint finds its files there.
 func (m *Manager) exportTo(ctx context.Context, rec *raftv1.JobRecord, id uint64, dir string) (string, error) {
 	if dir == "" {
-		dir = strings.TrimSuffix(m.cfg.Bucket.URL(), "/") + "/" + m.cfg.ClusterID + "/savepoints"
+		dir = blob.Join(m.cfg.Bucket.URL(), m.cfg.ClusterID+"/savepoints")
 	}
 	dst, err := m.cfg.OpenBucket(ctx, dir)
 	if err != nil {
@@ -225,7 +225,7 @@ func (m *Manager) exportTo(ctx context.Context, rec *raftv1.JobRecord, id uint64
 		return "", err
 	}
 	x := exporter{m: m, dst: dst, folder: "savepoint-" + rec.GetId() + "-" + strconv.FormatUint(id, 10)}
-	x.root = strings.TrimSuffix(dst.URL(), "/") + "/" + x.folder
+	x.root = blob.Join(dst.URL(), x.folder)
 	if err := x.copyFiles(ctx, md); err != nil {
 		return "", err
 	}
@@ -371,4 +371,6 @@ func (x *exporter) rewrite(ctx context.Context, md *snapshotv1.CheckpointMetadat
 	return nil
 }
 
-func (x *exporter) url(name string) string { return x.root + strings.TrimPrefix(name, x.folder) }
+func (x *exporter) url(name string) string {
+	return blob.Join(x.root, strings.TrimPrefix(name, x.folder+"/"))
+}

@@ -83,12 +83,12 @@ func readNamed(ctx context.Context, b blob.Bucket, open Opener, name string) ([]
 }
 
 func openParent(ctx context.Context, open Opener, url string) (blob.Bucket, string, error) {
-	i := strings.LastIndexByte(url, '/')
-	b, err := open(ctx, url[:i])
+	dir, base := blob.Split(url)
+	b, err := open(ctx, dir)
 	if err != nil {
 		return nil, "", err
 	}
-	return b, url[i+1:], nil
+	return b, base, nil
 }
 
 // ReadMetadata reads and checks the metadata file at a name, which may be a full URL. A file that is not what was written gives an

@@ -238,8 +238,10 @@ func (s *Services) restorePoint(ctx context.Context, l *Leader, from string, g *
 	var md *snapshotv1.CheckpointMetadata
 	var err error
 	if strings.Contains(from, "://") {
-		name := strings.TrimSuffix(strings.TrimSuffix(from, "/"), "/metadata") + "/metadata"
-		md, point.Metadata, err = driver.ReadMetadata(ctx, s.bucket, s.open, name)
+		if dir, base := blob.Split(from); base == "metadata" || base == "" {
+			from = dir
+		}
+		md, point.Metadata, err = driver.ReadMetadata(ctx, s.bucket, s.open, blob.Join(from, "metadata"))
 	} else {
 		_, cp, ferr := checkpointOf(l.Log.View(), from)
 		if ferr != nil {

@@ -1,5 +1,5 @@
 // Package blob is the storage of checkpoints: named write-once objects. The driver for local and mounted file systems is here; drivers
-// for cloud stores live in packages of their own, so that job binaries do not link them.
+// for S3 and HDFS live in packages of their own, so that job binaries do not link them.
 package blob
 
 import (
@@ -22,6 +22,10 @@ var (
 	ErrNoSpace = errors.New("no space left on checkpoint storage")
 	// ErrName: the name cannot be used for an object.
 	ErrName = errors.New("invalid object name")
+	// ErrRefused: the storage answers, and does not let us do this: no or wrong credentials, no permission, no such bucket.
+	ErrRefused = errors.New("checkpoint storage refuses")
+	// ErrUnavailable: the storage does not answer, or says that it cannot now. Another try may help.
+	ErrUnavailable = errors.New("checkpoint storage does not answer")
 )
 
 // Attributes describe an object.
@@ -51,7 +55,7 @@ type Bucket interface {
 	Close() error
 }
 
-// OpenURL opens the bucket at an address like file:///var/lib/weir.
+// OpenURL opens the bucket at an address like file:///var/lib/weir. Package storage opens those of all drivers.
 func OpenURL(_ context.Context, address string) (Bucket, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -61,6 +65,6 @@ func OpenURL(_ context.Context, address string) (Bucket, error) {
 	case "file":
 		return openFile(u)
 	default:
-		return nil, fmt.Errorf("checkpoint storage %q: unknown scheme %q; known are: file (file:///absolute/path)", address, u.Scheme)
+		return nil, fmt.Errorf("checkpoint storage %q: unknown scheme %q; known here are: file (file:///absolute/path)", address, u.Scheme)
 	}
 }

@@ -97,13 +97,8 @@ func (b *fileBucket) URL() string  { return (&url.URL{Scheme: "file", Path: b.ro
 func (b *fileBucket) Close() error { return nil }
 
 func (b *fileBucket) path(name string) (string, error) {
-	if !fs.ValidPath(name) || name == "." || strings.ContainsRune(name, 0) || strings.Contains(name, `\`) {
-		return "", fmt.Errorf("%w: %q", ErrName, name)
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if strings.HasPrefix(part, tempPrefix) {
-			return "", fmt.Errorf("%w: %q", ErrName, name)
-		}
+	if err := CheckName(name); err != nil {
+		return "", err
 	}
 	return filepath.Join(b.root, filepath.FromSlash(name)), nil
 }

@@ -20,12 +20,12 @@ func open(t *testing.T, dir string) blob.Bucket {
 }
 
 func TestFileBucket(t *testing.T) {
-	blobtest.Test(t, func(t *testing.T) blob.Bucket { return open(t, filepath.Join(t.TempDir(), "new", "root dir")) })
+	blobtest.Test(t, func(t *testing.T) blob.Bucket { return open(t, filepath.Join(t.TempDir(), "new", "root dir")) }, blob.OpenURL)
 }
 
 func TestUnknownSchemesAreRefused(t *testing.T) {
 	_, err := blob.OpenURL(t.Context(), "s3://bucket/x")
-	require.ErrorContains(t, err, `unknown scheme "s3"; known are: file`)
+	require.ErrorContains(t, err, `unknown scheme "s3"; known here are: file`)
 	_, err = blob.OpenURL(t.Context(), "/var/lib/weir")
 	require.ErrorContains(t, err, "file:///absolute/path")
 	_, err = blob.OpenURL(t.Context(), "file://relative/path")

@@ -139,8 +139,7 @@ func (s *Store) resolve(ctx context.Context, name string) (blob.Bucket, string, 
 	if !strings.Contains(name, "://") {
 		return s.cfg.Bucket, name, nil
 	}
-	cut := strings.LastIndexByte(name, '/')
-	dir, base := name[:cut], name[cut+1:]
+	dir, base := blob.Split(name)
 	s.mu.Lock()
 	b, ok := s.buckets[dir]
 	s.mu.Unlock()

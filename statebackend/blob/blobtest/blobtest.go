@@ -19,8 +19,8 @@ import (
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
-// Test checks a driver. open returns an empty bucket; the suite closes it.
-func Test(t *testing.T, open func(t *testing.T) blob.Bucket) {
+// Test checks a driver. open returns an empty bucket, openURL the one at an address; the suite closes them.
+func Test(t *testing.T, open func(t *testing.T) blob.Bucket, openURL func(ctx context.Context, address string) (blob.Bucket, error)) {
 	for name, test := range map[string]func(t *testing.T, b blob.Bucket){
 		"what is put is there":             testPut,
 		"empty and large objects":          testSizes,
@@ -34,7 +34,7 @@ func Test(t *testing.T, open func(t *testing.T) blob.Bucket) {
 		"list yields a prefix in order":    testList,
 		"list can be left":                 testListBreak,
 		"bad names are refused":            testNames,
-		"the address opens the same place": testURL,
+		"the address opens the same place": func(t *testing.T, b blob.Bucket) { testURL(t, b, openURL) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := open(t)
@@ -207,7 +207,7 @@ func testListBreak(t *testing.T, b blob.Bucket) {
 }
 
 func testNames(t *testing.T, b blob.Bucket) {
-	for _, name := range []string{"", "/", "/a", "a/", "a//b", "../a", "a/../b", ".", "a/./b", "a\x00b"} {
+	for _, name := range []string{"", "/", "/a", "a/", "a//b", "../a", "a/../b", ".", "a/./b", "a\x00b", ".weir-x", "a/.weir-x"} {
 		require.ErrorIs(t, b.Put(t.Context(), name, strings.NewReader("x")), blob.ErrName, "%q", name)
 		_, err := b.Open(t.Context(), name)
 		require.ErrorIs(t, err, blob.ErrName, "%q", name)
@@ -215,13 +215,18 @@ func testNames(t *testing.T, b blob.Bucket) {
 	}
 }
 
-func testURL(t *testing.T, b blob.Bucket) {
+func testURL(t *testing.T, b blob.Bucket, openURL func(ctx context.Context, address string) (blob.Bucket, error)) {
 	put(t, b, "a", "x")
-	same, err := blob.OpenURL(t.Context(), b.URL())
-	if err != nil {
-		t.Skip("the driver is not one of OpenURL's")
-	}
+	same, err := openURL(t.Context(), b.URL())
+	require.NoError(t, err)
 	require.Equal(t, "x", get(t, same, "a"))
 	require.Equal(t, b.URL(), same.URL())
 	require.NoError(t, same.Close())
+
+	put(t, b, "folder/b", "y")
+	below, err := openURL(t.Context(), blob.Join(b.URL(), "folder"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"b"}, list(t, below, ""))
+	require.Equal(t, "y", get(t, below, "b"))
+	require.NoError(t, below.Close())
 }
