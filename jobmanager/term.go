@@ -18,7 +18,6 @@ import (
 	"github.com/weir-stream/weir/jobmanager/raftnode"
 	"github.com/weir-stream/weir/jobmanager/registry"
 	"github.com/weir-stream/weir/jobmanager/rpc"
-	"github.com/weir-stream/weir/statebackend/blob"
 	"github.com/weir-stream/weir/statebackend/blob/storage"
 )
 
@@ -91,10 +90,10 @@ func (s *Server) serveTerm(ctx context.Context) {
 		return
 	}
 	clusterID := s.View().ClusterID()
-	object, storage := probeObject(clusterID), prober{bucket: s.bucket}
+	object, shared := probeObject(clusterID), prober{bucket: s.bucket}
 	var content string
 	if !s.retry(ctx, "read the probe object", func() (err error) {
-		if content, err = storage.probe(ctx, object); errors.Is(err, errOtherStorage) {
+		if content, err = shared.probe(ctx, object); errors.Is(err, errOtherStorage) {
 			s.endIfAlone(err)
 		}
 		if err != nil {
