@@ -56,6 +56,9 @@ type Config struct {
 	RaftElection time.Duration `yaml:"raft_election" help:"how long an election may take"`
 	// SlotsWait is the time a job waits for free slots before that is logged as a warning; it goes on waiting; default 30s.
 	SlotsWait time.Duration `yaml:"slots_wait" help:"how long a job waits for slots before that is logged"`
+	// AutoSettle is how long the number of slots must have been the same before a job with parallelism auto that runs follows it; default
+	// 10s. A job that has lost slots goes down at once.
+	AutoSettle time.Duration `yaml:"auto_settle" help:"how long the number of slots must have been the same before a running job with parallelism auto follows it"`
 	// CancelDeadline is the time a worker gets to stop before it is killed; default 5s, 100ms to 10m.
 	CancelDeadline time.Duration `yaml:"cancel_deadline" help:"how long a worker may take to stop before it is killed"`
 	// PrepareWarning is the time after which a deployment that waits for tasks says for which; default 1m.
@@ -121,6 +124,7 @@ func Default() Config {
 		RaftHeartbeat:     500 * time.Millisecond,
 		RaftElection:      500 * time.Millisecond,
 		SlotsWait:         30 * time.Second,
+		AutoSettle:        10 * time.Second,
 		CancelDeadline:    5 * time.Second,
 		PrepareWarning:    time.Minute,
 		PrepareTimeout:    10 * time.Minute,
@@ -164,6 +168,7 @@ func (c Config) Validate() error {
 		{"raft_heartbeat", c.RaftHeartbeat, 50 * time.Millisecond, time.Minute},
 		{"raft_election", c.RaftElection, c.RaftHeartbeat, time.Minute},
 		{"slots_wait", c.SlotsWait, 0, 24 * time.Hour},
+		{"auto_settle", c.AutoSettle, 0, time.Hour},
 		{"cancel_deadline", c.CancelDeadline, 100 * time.Millisecond, 10 * time.Minute},
 		{"prepare_warning", c.PrepareWarning, time.Second, 24 * time.Hour},
 		{"prepare_timeout", c.PrepareTimeout, time.Second, 24 * time.Hour},

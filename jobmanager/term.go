@@ -12,6 +12,8 @@ import (
 	"github.com/oklog/ulid/v2"
 	"google.golang.org/protobuf/proto"
 
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	"github.com/weir-stream/weir/jobmanager/driver"
 	"github.com/weir-stream/weir/jobmanager/fsm"
@@ -103,13 +105,18 @@ func (s *Server) serveTerm(ctx context.Context) {
 	}) {
 		return
 	}
+	var sessions *registry.Registry
 	manager := driver.New(ctx, driver.Config{
 		ClusterID: clusterID, Log: (*replicatedLog)(s), Bucket: s.bucket, OpenBucket: storage.OpenURL,
 		RegisterGrace: s.cfg.RegisterGrace, SlotsWait: s.cfg.SlotsWait, CancelDeadline: s.cfg.CancelDeadline,
 		PrepareWarning: s.cfg.PrepareWarning, PrepareTimeout: s.cfg.PrepareTimeout, SettleBudget: s.cfg.RecoveryBudget,
+		AutoSettle: s.cfg.AutoSettle,
+		Plan: func(ctx context.Context, job *clusterv1.PlanJob) (*jobv1.Graph, error) {
+			return rpc.PlanGraph(ctx, sessions, job)
+		},
 		Metrics: s.jobs, Logger: logger,
 	})
-	sessions := registry.New(registry.Config{
+	sessions = registry.New(registry.Config{
 		ClusterID: clusterID, Term: term, StorageURL: s.bucket.URL(),
 		Probe:             func(context.Context) (string, string, error) { return object, content, nil },
 		HeartbeatInterval: s.cfg.HeartbeatInterval, HeartbeatTimeout: s.cfg.HeartbeatTimeout, Grace: s.cfg.ReconnectGrace,

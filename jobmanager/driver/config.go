@@ -6,6 +6,7 @@ import (
 	"time"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 	"github.com/weir-stream/weir/jobmanager/registry"
@@ -35,6 +36,11 @@ type Config struct {
 	Bucket    blob.Bucket
 	// OpenBucket opens the target of a savepoint.
 	OpenBucket func(ctx context.Context, url string) (blob.Bucket, error)
+
+	// Plan makes the graph of a job for another parallelism; nil leaves every job as it is.
+	Plan func(ctx context.Context, job *clusterv1.PlanJob) (*jobv1.Graph, error)
+	// AutoSettle is how long the share of a job whose parallelism the cluster chooses must have been the same before the job goes to it.
+	AutoSettle time.Duration
 
 	RegisterGrace  time.Duration
 	SlotsWait      time.Duration

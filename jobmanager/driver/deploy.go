@@ -85,6 +85,7 @@ func (j *job) waitForSlots() {
 		}
 	}
 	j.enter(phaseSlots, 0)
+	j.followAt = time.Time{}
 	j.m.slots.request(j.rec, j.box)
 }
 

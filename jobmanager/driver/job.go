@@ -15,6 +15,7 @@ import (
 	"github.com/weir-stream/weir/jobmanager/fsm"
 	"github.com/weir-stream/weir/jobmanager/registry"
 	"github.com/weir-stream/weir/jobmanager/restart"
+	"github.com/weir-stream/weir/jobmanager/scheduler"
 )
 
 // phase is what a driver is doing.
@@ -77,6 +78,10 @@ type job struct {
 	rescales     map[string][]chan<- rescaleReply
 	reserving    bool
 	rescaleUntil time.Time
+	// follower is of a job whose parallelism the cluster chooses, looked after at followAt; planning while its graph is made.
+	follower scheduler.Follower
+	followAt time.Time
+	planning bool
 
 	// usedID is the newest checkpoint id used, and reservedID the end of the ids that this leadership has reserved; 0 before.
 	usedID, reservedID uint64
@@ -100,6 +105,7 @@ func newJob(m *Manager, rec *raftv1.JobRecord) *job {
 		m: m, id: rec.GetId(), name: rec.GetName(), box: newMailbox(), status: newStatus(), gone: make(chan struct{}), logger: logger, rec: rec,
 		tms: make(map[string]registry.TaskManager), undead: make(map[uint64]map[string]string),
 		savepoints: make(map[string]*savepointCall), rescales: make(map[string][]chan<- rescaleReply),
+		follower: scheduler.Follower{Settle: m.cfg.AutoSettle},
 	}
 	if adoptable(rec) {
 		j.status.live.Store(rec.GetAttempt()) // before a TaskManager can ask
@@ -260,6 +266,9 @@ func (j *job) untilDeadline() time.Duration {
 	sooner(j.inquiriesDueAt())
 	sooner(j.fenceDueAt())
 	sooner(j.rescaleUntil)
+	if j.rec.GetAutoParallelism() {
+		d = min(d, max(0, j.followAt.Sub(now)))
+	}
 	return d
 }
 
@@ -292,6 +301,9 @@ func (j *job) tick() {
 	j.clean.tick(now, j.rec)
 	j.tickInquiries(now)
 	j.fenceAgain(now)
+	if j.rec.GetAutoParallelism() {
+		j.follow(now)
+	}
 	if !j.rescaleUntil.IsZero() && !now.Before(j.rescaleUntil) {
 		j.resumeRescale()
 		j.rescaleUntil = time.Time{} // it has been carried out, given up, or there is none
@@ -344,6 +356,8 @@ func (j *job) handle(ev any) {
 		if j.att != nil && j.att.number == ev.attempt && j.att.coordinator != nil {
 			j.coordinate(ev.ev)
 		}
+	case planned:
+		j.onPlanned(ev)
 	case exported:
 		j.onExported(ev)
 	case retainedRead:

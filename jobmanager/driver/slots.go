@@ -78,6 +78,13 @@ func (s *slots) changed() {
 	s.schedule()
 }
 
+// waits reports whether a job waits for slots.
+func (s *slots) waits(jobID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting[jobID] != nil
+}
+
 // missing says what a waiting job waits for.
 func (s *slots) missing(rec *raftv1.JobRecord) string {
 	s.mu.Lock()

@@ -88,7 +88,7 @@ func (s *Services) rescale(ctx context.Context, l *Leader, rec *raftv1.JobRecord
 		x.Parallelism, x.Auto = n, false
 	}
 	if req.GetAutoParallelism() {
-		x.Auto = true
+		x.Auto, x.Parallelism = true, uint32(max(1, l.Jobs.Share(rec.GetId(), rec.GetGraph().GetMaxParallelism())))
 	}
 	maps.Copy(x.Operators, rec.GetOperatorParallelism())
 	maps.Copy(x.Operators, req.GetOperatorParallelism())

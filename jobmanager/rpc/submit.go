@@ -25,6 +25,7 @@ import (
 	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/jobmanager/driver"
 	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/jobmanager/registry"
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
@@ -63,9 +64,24 @@ func (s *Services) SubmitJob(ctx context.Context, req *jobv1.SubmitJobRequest) (
 	if rec, ok := l.Log.View().Live(req.GetName()); ok && req.GetName() != "" {
 		return nil, nameTaken(rec)
 	}
-	graph, err := s.plan(ctx, l, req)
+	parallelism := req.GetParallelism()
+	if req.GetAutoParallelism() {
+		if parallelism > 0 {
+			return nil, invalid("the parallelism is either %d or chosen by the cluster", parallelism)
+		}
+		parallelism = 1
+	}
+	graph, err := s.plan(ctx, l, req, parallelism)
 	if err != nil {
 		return nil, err
+	}
+	if most := graph.GetMaxParallelism(); req.GetAutoParallelism() {
+		if share := uint32(l.Jobs.Share("", most)); share > 1 {
+			parallelism = share
+			if graph, err = s.plan(ctx, l, req, parallelism); err != nil {
+				return nil, err
+			}
+		}
 	}
 	from, err := s.restorePoint(ctx, l, req.GetFrom(), graph)
 	if err != nil {
@@ -89,7 +105,7 @@ func (s *Services) SubmitJob(ctx context.Context, req *jobv1.SubmitJobRequest) (
 	name := cmp.Or(req.GetName(), graph.GetName())
 	res, err := l.Log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_CreateJob{CreateJob: &raftv1.CreateJob{Job: &raftv1.JobRecord{
 		Id: strings.ToLower(ulid.Make().String()), RequestId: req.GetRequestId(), Name: name, Graph: graph,
-		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(),
+		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: parallelism,
 		AllowDroppedState: req.GetAllowDroppedState(), From: from, CreatedAtMs: time.Now().UnixMilli(), Lost: lost,
 		OperatorParallelism: req.GetOperatorParallelism(), AutoParallelism: req.GetAutoParallelism(),
 	}}}})
@@ -143,13 +159,13 @@ func nameTaken(rec *raftv1.JobRecord) error {
 }
 
 // plan lets a TaskManager run the binary in plan mode, and checks the graph that comes out.
-func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequest) (*jobv1.Graph, error) {
+func (s *Services) plan(ctx context.Context, l *Leader, req *jobv1.SubmitJobRequest, parallelism uint32) (*jobv1.Graph, error) {
 	if !sha256Pattern.MatchString(req.GetArtifactSha256()) {
 		return nil, invalid("the job binary is named by its SHA-256 in lower-case hex, not %q", req.GetArtifactSha256())
 	}
 	l.Jobs.UseArtifact(req.GetArtifactSha256())
 	job := &clusterv1.PlanJob{
-		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: req.GetParallelism(), Name: req.GetName(),
+		ArtifactSha256: req.GetArtifactSha256(), Args: req.GetArgs(), Parallelism: parallelism, Name: req.GetName(),
 		DefaultName: req.GetDefaultName(), OperatorParallelism: req.GetOperatorParallelism(),
 	}
 	there, err := s.exists(ctx, driver.ArtifactName(l.ClusterID, req.GetArtifactSha256()))
@@ -174,6 +190,20 @@ func (s *Services) planGraph(ctx context.Context, l *Leader, job *clusterv1.Plan
 	if err != nil {
 		return nil, err
 	}
+	return graphOf(result, job)
+}
+
+// PlanGraph has a job planned by one of the TaskManagers.
+func PlanGraph(ctx context.Context, r *registry.Registry, job *clusterv1.PlanJob) (*jobv1.Graph, error) {
+	result, err := r.Plan(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	return graphOf(result, job)
+}
+
+// graphOf returns the graph of a plan, or what is wrong with the job.
+func graphOf(result *jobv1.PlanResult, job *clusterv1.PlanJob) (*jobv1.Graph, error) {
 	if _, ok := version.Common(result.GetProtocolMin(), result.GetProtocolMax()); !ok {
 		return nil, invalid("the job binary speaks protocol %d to %d, this cluster (version %s) speaks %d to %d; build the job with a matching version of the SDK",
 			result.GetProtocolMin(), result.GetProtocolMax(), version.Version, version.ProtocolMin, version.ProtocolMax)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/internal/localcluster"
+	"github.com/weir-stream/weir/jobmanager"
 	"github.com/weir-stream/weir/test/harness"
 )
 
@@ -164,9 +165,57 @@ func TestLeaderDiesWhileItRescales(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("%s %d\n", id, n), r.Stdout, "%s", point)
 		require.Equal(t, n, slotsOf(c.WaitState(id, "RUNNING", 30*time.Second)), "%s", point)
 		more()
-		harness.RequireNumbers(t, c.AwaitCommitted(out, last, 30*time.Second), 1, last)
 	}
+	harness.RequireNumbers(t, c.AwaitCommitted(out, last, 30*time.Second), 1, last)
 	require.Equal(t, "4", c.Job(id).Attempt, "each rescale has begun one attempt")
 	c.MustWeir("cancel", id)
 	requireNothingLeft(t, c, out)
+}
+
+// A job follows the slots as TaskManagers come and go, and makes room for another job.
+func TestAutoParallelismFollowsTheSlots(t *testing.T) {
+	t.Parallel()
+	c := harness.Start(t, localcluster.Config{
+		JobManagers: 1, TaskManagers: 1, Slots: 2,
+		ConfigureJobManager: func(cfg *jobmanager.Config) { cfg.AutoSettle = time.Second },
+	})
+	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
+	id := c.Submit([]string{"-p", "auto"}, "--shape", "keyed", "--in", in, "--out", out)
+	last := 0
+	runsOn := func(slots int) {
+		t.Helper()
+		harness.Eventually(t, 30*time.Second, fmt.Sprintf("the job to run on %d slots", slots), func() error {
+			if j := c.Job(id); j.State != "JOB_STATE_RUNNING" || slotsOf(j) != slots {
+				return fmt.Errorf("it is %s on %d, waiting for %q", j.State, slotsOf(j), j.WaitingFor)
+			}
+			return nil
+		})
+		first := last + 1
+		last += 300
+		c.Produce(harness.Numbered(in, partitions, first, last)...)
+	}
+	runsOn(2)
+	second, err := c.AddTaskManager()
+	require.NoError(t, err)
+	runsOn(4)
+	require.Contains(t, c.MustWeir("list"), "4 (auto)")
+	require.NoError(t, second.Kill())
+	runsOn(2)
+	require.NoError(t, second.Start())
+	runsOn(4)
+
+	other := c.Submit([]string{"-p", "3", "--name", "other"}, "--shape", "keyed", "--in", c.Topic(partitions, nil), "--out", c.Topic(partitions, nil))
+	c.WaitState(other, "RUNNING", 30*time.Second)
+	runsOn(1)
+	c.MustWeir("cancel", other)
+	runsOn(4)
+
+	// A number ends it.
+	require.Equal(t, id+" 1\n", c.MustWeir("rescale", id, "1"))
+	time.Sleep(3 * time.Second)
+	runsOn(1)
+	c.MustWeir("rescale", id, "auto")
+	runsOn(4)
+	harness.RequireNumbers(t, c.AwaitCommitted(out, last, 30*time.Second), 1, last)
+	c.MustWeir("cancel", id)
 }

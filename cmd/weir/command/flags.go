@@ -56,24 +56,37 @@ func positive(cmd *cobra.Command, name string, value time.Duration, usage string
 	return &value
 }
 
-// parallelismFlag is the value of a flag that takes a parallelism, 0 for none.
-type parallelismFlag struct{ value *uint32 }
+// auto is the parallelism of a job that follows the number of slots.
+const auto = "auto"
+
+// parallelismFlag is the value of a flag that takes a parallelism, 0 for none, or auto.
+type parallelismFlag struct {
+	value *uint32
+	auto  *bool
+}
 
 func (f parallelismFlag) String() string {
-	if f.value == nil {
+	switch {
+	case f.value == nil:
 		return "0"
+	case *f.auto:
+		return auto
 	}
 	return strconv.FormatUint(uint64(*f.value), 10)
 }
 
-func (f parallelismFlag) Type() string { return "uint32" }
+func (f parallelismFlag) Type() string { return "N|auto" }
 
 func (f parallelismFlag) Set(text string) error {
+	if text == auto {
+		*f.value, *f.auto = 0, true
+		return nil
+	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n > keygroup.MaxMaxParallelism {
-		return fmt.Errorf("not a whole number from 0 to %d", keygroup.MaxMaxParallelism)
+		return fmt.Errorf("neither auto nor a whole number from 0 to %d", keygroup.MaxMaxParallelism)
 	}
-	*f.value = uint32(n)
+	*f.value, *f.auto = uint32(n), false
 	return nil
 }
 

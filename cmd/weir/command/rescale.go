@@ -16,13 +16,14 @@ import (
 
 func (a *app) rescale() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "rescale JOB [N]",
+		Use:   "rescale JOB [N|auto]",
 		Short: "Change the parallelism of a running job",
 		Long: `Take a checkpoint, commit it, and go on from it with another parallelism. N is that of all operators that choose none
-themselves; --operator is for single ones. What is not named stays as it is.
+themselves; --operator is for single ones. What is not named stays as it is. With auto the job follows the number of slots from
+now on, as with weir submit -p auto; a number ends that.
 The parallelism can be at most the job's maximum parallelism, and there must be enough slots; else nothing is changed.
 When the checkpoint fails, or slots are lost meanwhile, the job goes on as it was and the command fails.`,
-		Example: "  weir rescale totals 4\n  weir rescale totals --operator count=8",
+		Example: "  weir rescale totals 4\n  weir rescale totals --operator count=8\n  weir rescale totals auto",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
 				return nil
@@ -37,13 +38,16 @@ When the checkpoint fails, or slots are lost meanwhile, the job goes on as it wa
 	req := &jobv1.RescaleJobRequest{}
 	cmd.Flags().Var(operatorsFlag{&req.OperatorParallelism, true}, "operator", "NAME=N: parallelism of one operator, 0 for what the job says; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 2 {
+		switch {
+		case len(args) == 2 && args[1] == auto:
+			req.AutoParallelism = true
+		case len(args) == 2:
 			n, err := strconv.ParseUint(args[1], 10, 32)
 			if err != nil || n < 1 || n > keygroup.MaxMaxParallelism {
-				return &usageError{fmt.Errorf("parallelism %q: not a whole number from 1 to %d", args[1], keygroup.MaxMaxParallelism)}
+				return &usageError{fmt.Errorf("parallelism %q: neither auto nor a whole number from 1 to %d", args[1], keygroup.MaxMaxParallelism)}
 			}
 			req.Parallelism = uint32(n)
-		} else if len(req.GetOperatorParallelism()) == 0 {
+		case len(req.GetOperatorParallelism()) == 0:
 			return &usageError{errors.New("expected N, --operator or both\nSee 'weir rescale --help'")}
 		}
 		c, err := flags.connect()

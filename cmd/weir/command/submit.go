@@ -48,7 +48,8 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 	flags := a.clientFlags(cmd)
 	id := requestID(cmd)
 	req := &jobv1.SubmitJobRequest{}
-	cmd.Flags().VarP(parallelismFlag{&req.Parallelism}, "parallelism", "p", "default parallelism; 0 leaves it to the job")
+	cmd.Flags().VarP(parallelismFlag{&req.Parallelism, &req.AutoParallelism}, "parallelism", "p",
+		"default parallelism; 0 leaves it to the job, auto follows the number of slots")
 	cmd.Flags().Var(operatorsFlag{&req.OperatorParallelism, false}, "operator", "NAME=N: parallelism of one operator in place of what the job says; may be repeated")
 	cmd.Flags().Var(nameFlag{&req.Name}, "name", "name of the job instead of its own: up to 128 printable characters except '@' and '/'")
 	cmd.Flags().StringVar(&req.From, "from", "", "savepoint, or JOB@CHECKPOINT of an ended job, to start from")
