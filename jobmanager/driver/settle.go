@@ -149,8 +149,10 @@ func (j *job) cancel(requestID string) error {
 	return j.end(jobv1.JobState_JOB_STATE_CANCELED, requestID, nil, "the job is canceled")
 }
 
-// end takes a live job towards a terminal state.
+// end takes a live job towards a terminal state. An entry that was proposed again, because its outcome was unknown, may meet itself in the
+// log: the record from before tells whether the job was ending already.
 func (j *job) end(target jobv1.JobState, requestID string, f *jobv1.Failure, reason string) error {
+	before := j.rec.GetState()
 	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_EndJob{EndJob: &raftv1.EndJob{
 		JobId: j.id, RequestId: requestID, Target: target, Failure: f,
 	}}})
@@ -159,7 +161,7 @@ func (j *job) end(target jobv1.JobState, requestID string, f *jobv1.Failure, rea
 		return errLeadershipEnded
 	case res.Err != nil:
 		return res.Err
-	case res.Repeated:
+	case res.Repeated && (before == jobv1.JobState_JOB_STATE_SETTLING || fsm.Terminal(before)):
 		return nil
 	}
 	faultpoint.Hit(faultpoint.EndLogged)

@@ -12,6 +12,8 @@ import (
 // requestStop records a stop in the log, and then asks the coordinator for its checkpoint. The caller waits until the job is ending
 // or the stop has failed.
 func (j *job) requestStop(ev stopRequest) {
+	// As in end, an entry that was proposed again may meet itself in the log.
+	known := j.rec.GetStopRequestId() == ev.requestID
 	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_RequestStop{RequestStop: &raftv1.RequestStop{
 		JobId: j.id, RequestId: ev.requestID, SavepointDir: ev.dir,
 	}}})
@@ -33,7 +35,7 @@ func (j *job) requestStop(ev stopRequest) {
 		}
 	}
 	j.stops = append(j.stops, ev.reply)
-	if !res.Repeated && j.phase == phaseRunning {
+	if !known && j.phase == phaseRunning {
 		j.coordinate(checkpoint.RequestStop{RequestID: ev.requestID, Savepoint: ev.dir != ""})
 	}
 }

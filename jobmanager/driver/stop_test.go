@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,4 +35,39 @@ func TestAStopThatFailsAsTheLeadershipEndsHasAnUnknownOutcome(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		require.FailNow(t, "the stop is not answered")
 	}
+}
+
+// outcomeUnknownOnce makes the first entry that matches get into the log although nobody is told.
+func (f *fixture) outcomeUnknownOnce(matches func(*raftv1.Command) bool) {
+	var once sync.Once
+	f.set(func() {
+		f.log.lose = func(cmd *raftv1.Command) (lost, applied bool) {
+			if matches(cmd) {
+				once.Do(func() { lost = true })
+			}
+			return lost, true
+		}
+	})
+}
+
+// TestAJobEndsThoughItsEntryWasRepeated: the driver proposes the end a second time, and the log says that it knows it already.
+func TestAJobEndsThoughItsEntryWasRepeated(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	f.outcomeUnknownOnce(func(cmd *raftv1.Command) bool { return cmd.GetEndJob() != nil })
+	require.NoError(t, f.manager.Cancel(t.Context(), jobID, "cancel"))
+	f.waitFor("kill 1")
+}
+
+// TestAStopBeginsThoughItsEntryWasRepeated is the same for a stop, which begins with a checkpoint.
+func TestAStopBeginsThoughItsEntryWasRepeated(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	f.outcomeUnknownOnce(func(cmd *raftv1.Command) bool { return cmd.GetRequestStop() != nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	answer := make(chan error, 1)
+	go func() { answer <- f.manager.Stop(ctx, jobID, "stop", "") }()
+	f.waitFor("trigger 2")
+	cancel()
+	<-answer
 }
