@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,9 +27,9 @@ func (j *job) stopWorkers(after func()) {
 			w.ended = true
 		}
 	}
-	for attempt, workers := range j.undead {
-		for tm, incarnation := range workers {
-			if known, ok := j.tms[tm]; ok && known.Incarnation == incarnation && j.ctx.Err() == nil {
+	for _, attempt := range slices.Sorted(maps.Keys(j.undead)) {
+		for _, tm := range slices.Sorted(maps.Keys(j.undead[attempt])) {
+			if known, ok := j.tms[tm]; ok && known.Incarnation == j.undead[attempt][tm] && j.ctx.Err() == nil {
 				_ = j.m.sessions.Send(tm, &clusterv1.SessionResponse{Message: &clusterv1.SessionResponse_StopWorker{
 					StopWorker: &clusterv1.StopWorker{
 						JobId: j.id, Attempt: attempt, DeadlineMs: uint64(j.m.cfg.CancelDeadline.Milliseconds()),

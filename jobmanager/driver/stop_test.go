@@ -69,5 +69,5 @@ func TestAStopBeginsThoughItsEntryWasRepeated(t *testing.T) {
 	go func() { answer <- f.manager.Stop(ctx, jobID, "stop", "") }()
 	f.waitFor("trigger 2")
 	cancel()
-	<-answer
+	require.Error(t, <-answer, "the caller has gone")
 }

@@ -38,8 +38,10 @@ type inquiry struct {
 	missing  map[string]bool // TaskManager ids
 	deadline time.Time
 	answers  Answers
-	// then gets the answers on the driver's goroutine; complete tells that all workers have answered.
-	then func(a Answers, complete bool)
+	// reply gets the answers; nil when former attempts are fenced again.
+	reply chan<- Answers
+	// dead are the former attempts that are done with when all workers have fenced them.
+	dead []uint64
 }
 
 // Transactions has the workers of a job carry out a command about its transactions: those of its running attempt, or one that is started
@@ -67,17 +69,17 @@ func (j *job) onTransactionsRequest(ev transactionsRequest) {
 		ev.reply <- Answers{Problems: []string{"the job has no running attempt that could be asked; see 'weir explain " + j.id + "', and ask again when it runs or has ended"}}
 		return
 	}
-	j.inquire(ev.command, func(a Answers, _ bool) { ev.reply <- a })
+	j.inquire(ev.command, &inquiry{reply: ev.reply})
 }
 
-// inquire sends a command about transactions to all workers and calls then when all have answered, or cannot any more.
-func (j *job) inquire(cmd *workerv1.Transactions, then func(Answers, bool)) {
+// inquire sends a command about transactions to all workers. It ends when all have answered, or cannot any more.
+func (j *job) inquire(cmd *workerv1.Transactions, q *inquiry) {
 	if j.inquiries == nil {
 		j.inquiries = make(map[uint64]*inquiry)
 		j.lastInquiry = uint64(time.Now().UnixNano()) // so that an answer to a former leader is not taken for one
 	}
 	j.lastInquiry++
-	q := &inquiry{missing: make(map[string]bool), deadline: time.Now().Add(inquiryTimeout), then: then}
+	q.missing, q.deadline = make(map[string]bool), time.Now().Add(inquiryTimeout)
 	j.inquiries[j.lastInquiry] = q
 	cmd.Request = j.lastInquiry
 	for _, w := range j.living(nil) {
@@ -121,7 +123,11 @@ func (j *job) answerInquiries(overdue func(*inquiry) string) {
 			slices.Sort(names)
 			q.answers.Problems = append(q.answers.Problems, fmt.Sprintf("no answer of the workers on %s: %s", strings.Join(names, ", "), why))
 		}
-		q.then(q.answers, complete)
+		if q.reply != nil {
+			q.reply <- q.answers
+		} else {
+			j.fencedAgain(q, complete)
+		}
 	}
 }
 
@@ -169,14 +175,17 @@ func (j *job) fenceAgain(now time.Time) {
 		}
 	}
 	cmd := &workerv1.Transactions{Attempts: j.rec.GetUnfenced(), Action: &workerv1.Transactions_Fence{Fence: &workerv1.FenceAgain{}}}
-	j.inquire(cmd, func(a Answers, complete bool) {
-		if len(a.Problems) > 0 {
-			j.logger.Warn("former attempts not fenced again; it is tried again", "after", j.m.cfg.FenceEvery, "problems", a.Problems)
-		}
-		if complete && len(a.Problems) == 0 && len(dead) > 0 && j.phase == phaseRunning {
-			j.fenced(dead)
-		}
-	})
+	j.inquire(cmd, &inquiry{dead: dead})
+}
+
+func (j *job) fencedAgain(q *inquiry, complete bool) {
+	if problems := q.answers.Problems; len(problems) > 0 {
+		j.logger.Warn("former attempts not fenced again; it is tried again", "after", j.m.cfg.FenceEvery, "problems", problems)
+		return
+	}
+	if complete && len(q.dead) > 0 && j.phase == phaseRunning {
+		j.fenced(q.dead)
+	}
 }
 
 // fenced tells the log that attempts are done with; false when the driver has ended with that.
