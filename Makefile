@@ -51,7 +51,7 @@ test-race: check-test-tools ## unit and component tests with the race detector
 	go test -race $(TESTFLAGS) -timeout 25m $$(go list ./... | grep -v '/weir/test/')
 
 test-explore: check-test-tools ## every order of messages, failures and leader changes up to a bound; without the race detector, which would make it slow
-	go test -count=1 -run 'TestExplor' ./jobmanager/driver
+	go test -count=1 -timeout 2h -run 'TestExplor' ./jobmanager/driver
 
 test-e2e: check-test-tools ## tests with real processes and a real Kafka
 	go test -race $(TESTFLAGS) -p 1 -parallel 3 -timeout 45m $(E2E)

@@ -1,19 +1,7 @@
 package driver
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-
-	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
-	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
-	"github.com/weir-stream/weir/operator"
-	"github.com/weir-stream/weir/sinks"
-	kafkaslots "github.com/weir-stream/weir/sinks/kafka/slots"
-	"github.com/weir-stream/weir/taskmanager/worker/snapshot"
 )
 
 // The workers' side: the ledger and the pool of slots are the product's, and so are the distribution of what is restored and the names
@@ -30,6 +18,8 @@ const (
 	dAbort
 	dResume
 	dFinish
+	dCommitRewritten
+	dFenceAgain
 )
 
 type downMsg struct {
@@ -39,7 +29,7 @@ type downMsg struct {
 }
 
 func (m downMsg) String() string {
-	name := [...]string{"", "prepare", "stop", "start", "trigger", "complete", "abort", "resume", "finish"}[m.kind]
+	name := [...]string{"", "prepare", "stop", "start", "trigger", "complete", "abort", "resume", "finish", "commit what was written again", "fence again"}[m.kind]
 	if m.n > 0 {
 		name += fmt.Sprintf(" %d", m.n)
 	}
@@ -57,6 +47,8 @@ const (
 	uCommitted
 	uFailed
 	uExited
+	uRewritten
+	uFenced
 )
 
 type upMsg struct {
@@ -66,7 +58,7 @@ type upMsg struct {
 }
 
 func (m upMsg) String() string {
-	name := [...]string{"", "prepared", "started", "closed", "acknowledgement", "decline", "activity after", "committed", "failed", "exited"}[m.kind]
+	name := [...]string{"", "prepared", "started", "closed", "acknowledgement", "decline", "activity after", "committed", "failed", "exited", "written again what was lost", "fenced again"}[m.kind]
 	switch m.kind {
 	case uAck, uDeclined:
 		name += fmt.Sprintf(" of checkpoint %d by task %d", m.n, m.sub)
@@ -83,6 +75,7 @@ func (m upMsg) kept() bool { return m.kind != uAck && m.kind != uDeclined }
 const (
 	workerNone uint8 = iota
 	workerPreparing
+	workerRewritten // waits until the log knows
 	workerPrepared
 	workerFencing
 	workerRunning
@@ -104,17 +97,16 @@ type task struct {
 	slot     uint8 // being written, or noSlot
 	from     uint8 // first record in it
 	epochs   [slotBound]uint8
-	// restored are the transactions still to be committed before the worker has prepared.
-	restored  [4]cid
-	nRestored uint8
-	toFence   bool
+	restore  restoring
+	toFence  bool
 	// asked are the checkpoints whose commit was asked for and not begun, oldest first; serving is the one that is under way.
 	asked   [6]uint16
 	nAsked  uint8
 	serving uint16
 	// committing is the transaction that is being committed.
-	committing cid
-	busy       bool
+	committing   cid
+	committingOf uint64 // its checkpoint
+	busy         bool
 }
 
 // commitAsk is a commit that not all tasks of a worker have acknowledged.
@@ -135,10 +127,12 @@ type taskManager struct {
 	attempt    uint8
 	settleOnly bool
 	started    bool
+	prepared   bool
+	acceptLoss bool
 	since      uint16
 	fences     uint32
 	asks       [6]commitAsk
-	tasks      [parallelism]task
+	tasks      [maxTasks]task
 }
 
 func (t *taskManager) push(m downMsg) {
@@ -188,7 +182,7 @@ func (t *taskManager) disconnect() {
 }
 
 func (t *taskManager) running() running {
-	r := running{attempt: t.attempt, prepared: t.state > workerPreparing, started: t.started}
+	r := running{attempt: t.attempt, prepared: t.prepared, started: t.started}
 	if t.state == workerNone {
 		return running{}
 	}
@@ -207,126 +201,8 @@ func (t *taskManager) exit(expected bool) {
 		m.n = 1
 	}
 	t.tell(m)
-	t.state, t.attempt, t.settleOnly, t.started, t.since, t.fences = workerNone, 0, false, false, 0, 0
-	t.asks, t.tasks = [6]commitAsk{}, [parallelism]task{}
-}
-
-// prep is what a worker is told to prepare.
-type prep struct {
-	tasks              uint8
-	metadata           string
-	settled, settleOnl bool
-}
-
-func (x *explorer) prepareOf(p *workerv1.Prepare) uint32 {
-	v := prep{metadata: p.GetRestore().GetMetadata().GetName(), settled: p.GetRestore().GetSettled(), settleOnl: p.GetSettleOnly()}
-	for _, t := range p.GetTasks() {
-		v.tasks |= 1 << t.GetSubtask()
-	}
-	return intern(&x.preps, x.prepIndex, v)
-}
-
-func intern[T comparable](list *[]T, index map[T]uint32, v T) uint32 {
-	id, ok := index[v]
-	if !ok {
-		id = uint32(len(*list))
-		*list = append(*list, v)
-		index[v] = id
-	}
-	return id
-}
-
-// fencesOf numbers a list of former attempts.
-func (x *explorer) fencesOf(fs []*workerv1.FencedAttempt) uint32 {
-	var name strings.Builder
-	for _, f := range fs {
-		for _, s := range f.GetSinks() {
-			fmt.Fprintf(&name, "%d %s %d %d;", f.GetAttempt(), s.GetUid(), s.GetParallelism(), s.GetSlots())
-		}
-	}
-	id := intern(&x.fenceNames, x.fenceIndex, name.String())
-	if int(id) == len(x.fences) {
-		x.fences = append(x.fences, fs)
-	}
-	return id
-}
-
-// toFence returns the ids that one subtask has to initialise.
-func (x *explorer) toFence(fences uint32, sub uint8) []uint8 {
-	key := [2]uint32{fences, uint32(sub)}
-	if ids, ok := x.shares[key]; ok {
-		return ids
-	}
-	scope := operator.Scope{Subtask: int(sub), Parallelism: parallelism}
-	for _, f := range x.fences[fences] {
-		for _, s := range f.GetSinks() {
-			if s.GetUid() == "out" {
-				scope.Attempts = append(scope.Attempts, operator.FormerAttempt{
-					Attempt: f.GetAttempt(), Parallelism: int(s.GetParallelism()), Slots: int(s.GetSlots()),
-				})
-			}
-		}
-	}
-	var ids []uint8
-	for _, name := range kafkaslots.NewScheme("w", sinks.Context{ClusterID: "c", JobID: exploredJob, UID: "out"}).Share(scope) {
-		parts := strings.Split(name, ".")
-		var n [3]uint8
-		for i, p := range parts[len(parts)-3:] {
-			v, err := strconv.ParseUint(p, 10, 8)
-			if err != nil {
-				panic(err)
-			}
-			n[i] = uint8(v)
-		}
-		ids = append(ids, idIndex(n[0], n[1], n[2]))
-	}
-	x.shares[key] = ids
-	return ids
-}
-
-// restored is what a task starts from.
-type restored struct {
-	pos          uint8
-	committables []cid
-}
-
-// files gives restore points to the code that reads them.
-type files struct {
-	x   *explorer
-	dir string
-}
-
-func (f files) Upload(context.Context, string, string, uint64, uint32) error {
-	panic("explore: not used")
-}
-
-func (f files) Fetch(_ context.Context, seg *snapshotv1.Segment) (string, error) {
-	path := filepath.Join(f.dir, strings.ReplaceAll(seg.GetName(), "/", "_"))
-	return path, os.WriteFile(path, f.x.bucket.content[seg.GetName()], 0o600)
-}
-
-func (x *explorer) restore(p prep, sub uint8) restored {
-	key := fmt.Sprintf("%s %d", p.metadata, sub)
-	if r, ok := x.restores[key]; ok {
-		return r
-	}
-	var r restored
-	if p.metadata != "" {
-		point, err := snapshot.Read(x.ctx, files{x, x.dir}, &snapshotv1.Segment{Name: p.metadata})
-		if err != nil {
-			panic(err)
-		}
-		states, _ := point.Operator("src", int(sub), parallelism)
-		for _, s := range states {
-			r.pos = s.GetOperatorStates()[0].GetEntries()[0].GetValue()[0]
-		}
-		_, cs := point.Operator("out", int(sub), parallelism)
-		for _, c := range cs {
-			r.committables = append(r.committables, cidOf(c.GetPayload()))
-		}
-	}
-	x.restores[key] = r
-	return r
+	t.state, t.attempt, t.settleOnly, t.started, t.prepared, t.acceptLoss, t.since, t.fences = workerNone, 0, false, false, false, false, 0, 0
+	t.asks, t.tasks = [6]commitAsk{}, [maxTasks]task{}
 }
 
 // receive lets a TaskManager handle the next message of the leader.
@@ -358,6 +234,17 @@ func (x *explorer) receive(t *taskManager, b *broker, m downMsg) (v violation) {
 			t.tell(upMsg{kind: uStarted})
 		}
 		return ""
+	case m.kind == dCommitRewritten:
+		switch {
+		case t.state == workerRewritten:
+			for s := range t.tasks {
+				r := &t.tasks[s].restore
+				r.due = r.rewritten != cid{}
+			}
+		case t.prepared && t.state != workerFailed:
+			x.tellPrepared(t)
+		}
+		return ""
 	case m.kind == dFinish:
 		if t.state != workerFailed {
 			t.tell(upMsg{kind: uClosed})
@@ -368,10 +255,15 @@ func (x *explorer) receive(t *taskManager, b *broker, m downMsg) (v violation) {
 		return ""
 	}
 	switch m.kind {
+	case dFenceAgain:
+		v = x.fenceAgain(t, b, m)
 	case dTrigger:
 		for s := range t.tasks {
 			if t.tasks[s].here && m.n > t.tasks[s].last {
-				x.snapshot(t, uint8(s), m.n)
+				x.snapshot(t, b, uint8(s), m.n)
+				if t.state != workerRunning {
+					return ""
+				}
 			}
 		}
 	case dComplete:
@@ -398,63 +290,4 @@ func cmpViolation(a, b violation) violation {
 		return a
 	}
 	return b
-}
-
-// prepare starts a worker process, which opens its sinks; what it has to commit follows in steps.
-func (x *explorer) prepare(t *taskManager, b *broker, m downMsg) (v violation) {
-	if t.state != workerNone && t.attempt == m.attempt {
-		return ""
-	}
-	if m.attempt <= t.highest {
-		t.tell(upMsg{kind: uExited, attempt: m.attempt, n: 1})
-		return ""
-	}
-	t.highest = m.attempt
-	if t.state != workerNone {
-		t.exit(true)
-	}
-	p := x.preps[m.arg]
-	t.state, t.attempt, t.settleOnly = workerPreparing, m.attempt, p.settleOnl
-	for s := range t.tasks {
-		if p.tasks&(1<<s) == 0 {
-			continue
-		}
-		k := &t.tasks[s]
-		r := x.restore(p, uint8(s))
-		*k = task{here: true, pos: r.pos, slot: noSlot}
-		if !p.settled {
-			k.nRestored = uint8(copy(k.restored[:], r.committables))
-			must(int(k.nRestored) == len(r.committables))
-		}
-		k.pool = x.emptyPool()
-		v = cmpViolation(v, x.startSpares(t, b, uint8(s)))
-	}
-	if x.mutation == fenceFirst {
-		// As if former attempts were fenced while this one is being prepared.
-		for i := range b.ids {
-			if b.ids[i].known && uint8(i)/slotBound/parallelism+1 < t.attempt {
-				_, w := b.initialise(uint8(i))
-				v = cmpViolation(v, w)
-			}
-		}
-	}
-	x.preparedWhenComplete(t)
-	return v
-}
-
-func (x *explorer) emptyPool() uint32 {
-	if x.v1 {
-		return x.poolRenew
-	}
-	return 0
-}
-
-func (x *explorer) preparedWhenComplete(t *taskManager) {
-	for s := range t.tasks {
-		if t.tasks[s].nRestored > 0 {
-			return
-		}
-	}
-	t.state = workerPrepared
-	t.tell(upMsg{kind: uPrepared})
 }
