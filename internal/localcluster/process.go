@@ -190,7 +190,15 @@ func (p *Process) LogTail(lines int) string {
 		return err.Error()
 	}
 	all := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	end := all[max(0, len(all)-lines):]
+	// Of a crash the first lines tell most, and the stacks of all goroutines follow.
+	died := slices.IndexFunc(all, func(line string) bool {
+		return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "SIG")
+	})
+	if crash := max(0, died-5); died >= 0 && crash < len(all)-lines {
+		end = append(slices.Clone(all[crash:min(crash+lines, len(all)-lines)]), append([]string{"[…]"}, end...)...)
+	}
+	return strings.Join(end, "\n")
 }
 
 func (p *Process) exitChannel() chan struct{} {

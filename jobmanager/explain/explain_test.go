@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/jobmanager/explain"
@@ -157,6 +158,19 @@ func TestExplain(t *testing.T) {
 			"checkpoint 8, for 5s: sum[0] on node1 has the barrier of some inputs and, for 4s, not of in[1]",
 			[]string{"1 of 4 tasks has not acknowledged"},
 			"",
+		},
+		"checkpoint, the blocked one's barrier is missing": {
+			with(running(
+				task("in[0]", &jobv1.TaskActivity{Doing: "processing records in in", BlockedOn: "slow[0]", BlockedMs: 900}),
+				task("slow[0]", &jobv1.TaskActivity{
+					Checkpoint: 8, Stage: jobv1.CheckpointStage_CHECKPOINT_STAGE_ALIGNING, StageMs: 4000, MissingInputs: []string{"in[0]"},
+					Doing: "processing records in slow", ForMs: 20, Queued: 9,
+				}),
+			), func(f *explain.Facts) { f.Checkpoint = inProgress(5*time.Second, "in[0]", "slow[0]") }),
+			[]string{explain.KindCheckpoint},
+			"checkpoint 8, for 5s: slow[0] on node1 works its input off before the barrier of in[0]: 0 records/s, 9 batches in its queues",
+			[]string{"not come through yet to in[0]"},
+			"SIGQUIT",
 		},
 		"checkpoint, upload": {
 			with(running(task("sum[0]", &jobv1.TaskActivity{Checkpoint: 8, Stage: jobv1.CheckpointStage_CHECKPOINT_STAGE_WRITING, StageMs: 4000})),
@@ -335,4 +349,23 @@ func TestDurationsGrowWithTheReportsAge(t *testing.T) {
 	require.Empty(t, explain.Explain(f).Waiting())
 	f.Tasks[0].At = ago(time.Second)
 	require.Contains(t, explain.Explain(f).Waiting(), "Kafka to answer, for 2.5s")
+}
+
+// TestAnyFactsAreExplained: whatever tasks say that they wait for, one another in a circle included, there is an explanation.
+func TestAnyFactsAreExplained(t *testing.T) {
+	names := []string{"a[0]", "a[1]", "b[0]", "b[1]", "nobody[0]"}
+	some := rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, len(names), rapid.ID)
+	rapid.Check(t, func(rt *rapid.T) {
+		facts := running()
+		for _, name := range names[:4] {
+			facts.Tasks = append(facts.Tasks, task(name, &jobv1.TaskActivity{
+				Doing: rapid.SampledFrom([]string{"", "processing records"}).Draw(rt, "doing"), ForMs: rapid.Uint64Range(0, 10_000).Draw(rt, "for"),
+				BlockedOn: rapid.SampledFrom(append(names, "")).Draw(rt, "blocked on"), BlockedMs: rapid.Uint64Range(0, 10_000).Draw(rt, "blocked"),
+				Checkpoint: rapid.Uint64Range(7, 8).Draw(rt, "checkpoint"), MissingInputs: some.Draw(rt, "missing inputs"),
+				Stage: jobv1.CheckpointStage(rapid.IntRange(0, 4).Draw(rt, "stage")), Queued: rapid.Uint64Range(0, 9).Draw(rt, "queued"),
+			}))
+		}
+		facts.Checkpoint = inProgress(14*time.Second, some.Draw(rt, "not acknowledged")...)
+		require.NotEmpty(rt, explain.Explain(facts).Findings)
+	})
 }

@@ -142,14 +142,10 @@ type root struct {
 
 // roots finds the tasks that hold a checkpoint up, the worst first, and those that only wait for them.
 func (f Facts) roots(c *Checkpoint) (roots []root, others []string) {
+	s := search{Facts: f, checkpoint: c.ID, found: make(map[string]*root)}
 	for _, name := range c.Missing {
-		t := f.task(name)
-		if t == nil || t.Statistics.GetActivity() == nil {
-			others = append(others, name)
-			continue
-		}
-		if r, ok := f.holds(t, c.ID); ok {
-			roots = append(roots, r)
+		if r := s.holds(name); r != nil {
+			roots = append(roots, *r)
 		} else {
 			others = append(others, name)
 		}
@@ -158,16 +154,41 @@ func (f Facts) roots(c *Checkpoint) (roots []root, others []string) {
 	return roots, others
 }
 
-// holds says why a task has not acknowledged a checkpoint; false when it only waits for the barrier.
-func (f Facts) holds(t *Task, id uint64) (root, bool) {
+// search finds out which tasks hold a checkpoint up and which only wait for those.
+type search struct {
+	Facts
+	checkpoint uint64
+	// found has an entry for each task that was looked at: nil while it is, and for those that hold nothing up. Tasks may wait for one
+	// another in a circle: one for room in the queue of a second, which still aligns and waits for the barrier of the first.
+	found map[string]*root
+}
+
+// holds returns why a task has not acknowledged the checkpoint; nil when it only waits for another one, and when it is not known.
+func (s *search) holds(name string) *root {
+	if r, seen := s.found[name]; seen {
+		return r
+	}
+	s.found[name] = nil
+	t := s.task(name)
+	if t == nil || t.Statistics.GetActivity() == nil {
+		return nil
+	}
+	if r, ok := s.look(t); ok {
+		s.found[name] = &r
+	}
+	return s.found[name]
+}
+
+func (s *search) look(t *Task) (root, bool) {
 	a := t.Statistics.GetActivity()
 	r := root{task: t}
-	step, stage := t.passed(f.Now, a.GetForMs()), t.passed(f.Now, a.GetStageMs())
+	step, stage := t.passed(s.Now, a.GetForMs()), t.passed(s.Now, a.GetStageMs())
 	wait := longest(a.GetWaits())
-	met := a.GetCheckpoint() == id
+	met := a.GetCheckpoint() == s.checkpoint
+	aligning := met && a.GetStage() == jobv1.CheckpointStage_CHECKPOINT_STAGE_ALIGNING && len(a.GetMissingInputs()) > 0
 	switch {
-	case wait != nil && t.passed(f.Now, wait.GetForMs()) > slowWait/2:
-		r.span = t.passed(f.Now, wait.GetForMs())
+	case wait != nil && t.passed(s.Now, wait.GetForMs()) > slowWait/2:
+		r.span = t.passed(s.Now, wait.GetForMs())
 		r.why = fmt.Sprintf("waits for %s, for %s", wait.GetWhat(), span(r.span))
 		r.advice = externalAdvice
 	case met && a.GetStage() == jobv1.CheckpointStage_CHECKPOINT_STAGE_SNAPSHOT:
@@ -177,39 +198,48 @@ func (f Facts) holds(t *Task, id uint64) (root, bool) {
 		r.advice = "See whether that machine reaches the checkpoint storage, and whether that is slow or full."
 		r.rank = 1
 	case a.GetBlockedOn() != "":
-		if b := f.task(a.GetBlockedOn()); b != nil && b.Name != t.Name {
-			if _, holds := f.holds(b, id); holds {
-				return root{}, false // the other one is named
-			}
+		if s.holds(a.GetBlockedOn()) != nil {
+			return root{}, false // the other one is named
 		}
-		r.span = t.passed(f.Now, a.GetBlockedMs())
+		r.span = t.passed(s.Now, a.GetBlockedMs())
 		r.why = fmt.Sprintf("cannot pass its records on: the input of %s has been full for %s", a.GetBlockedOn(), span(r.span))
 		r.rank = 2
 	case a.GetDoing() != "" && step >= slowStep:
 		r.span = step
 		r.why = fmt.Sprintf("is %s and has been at one batch for %s; the barrier waits behind it", a.GetDoing(), span(step))
-		r.advice = f.stuckAdvice(t)
-	case met && a.GetStage() == jobv1.CheckpointStage_CHECKPOINT_STAGE_ALIGNING && len(a.GetMissingInputs()) > 0:
+		r.advice = s.stuckAdvice(t)
+	case aligning && s.blockedOn(t.Name, a.GetMissingInputs()):
+		r.span, r.rank = stage, 2
+		r.why = fmt.Sprintf("works its input off before the barrier of %s: %s records/s, %d batches in its queues",
+			some(a.GetMissingInputs()), rate(t.PerSecond), a.GetQueued())
+		r.advice = s.stuckAdvice(t)
+	case aligning:
 		r.span = stage
 		r.why = fmt.Sprintf("has the barrier of some inputs and, for %s, not of %s", span(stage), some(a.GetMissingInputs()))
 		r.rank = 3
 		for _, up := range a.GetMissingInputs() {
-			if u := f.task(up); u != nil && u.Statistics.GetActivity().GetCheckpoint() < id {
-				if _, holds := f.holds(u, id); holds {
-					return root{}, false
-				}
+			if u := s.task(up); u != nil && u.Statistics.GetActivity().GetCheckpoint() < s.checkpoint && s.holds(up) != nil {
+				return root{}, false
 			}
 		}
 	case a.GetQueued() > 0 && a.GetDoing() != "":
 		r.why = fmt.Sprintf("works its input off before the barrier: %s records/s, %d batches in its queues", rate(t.PerSecond), a.GetQueued())
 		r.rank = 2
-		r.advice = f.stuckAdvice(t)
+		r.advice = s.stuckAdvice(t)
 	case met && a.GetStage() == jobv1.CheckpointStage_CHECKPOINT_STAGE_DONE:
 		r.why, r.rank = "has stored its snapshot; the word of it is on its way", 4
 	default:
 		return root{}, false
 	}
 	return r, true
+}
+
+// blockedOn reports whether one of some tasks waits for room in the queue of a task.
+func (f Facts) blockedOn(task string, some []string) bool {
+	return slices.ContainsFunc(some, func(name string) bool {
+		t := f.task(name)
+		return t != nil && t.Statistics.GetActivity().GetBlockedOn() == task
+	})
 }
 
 func (f Facts) stuckAdvice(t *Task) string {
