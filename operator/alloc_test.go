@@ -12,6 +12,8 @@ import (
 // sendAway releases what it gets, as a channel between tasks of one process does in the end.
 type sendAway struct{}
 
+func (sendAway) BatchRecords() int { return operator.MaxBatchRecords }
+
 func (sendAway) Send(b operator.Batch) error {
 	b.Release()
 	return nil

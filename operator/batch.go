@@ -23,6 +23,7 @@ var ErrBatch = errors.New("malformed batch")
 type batch[T any] struct {
 	values     []T
 	timestamps []int64
+	limit      int // of records
 	home       *batchPool[T]
 }
 

@@ -27,6 +27,9 @@ type Writer interface {
 // Channel moves batches from one task to another. Send takes ownership of the batch and waits while the consumer is behind.
 type Channel interface {
 	Send(b Batch) error
+	// BatchRecords returns how many records the next batch should hold at most, at least 1: few for a slow consumer, since barriers
+	// wait until it has worked off the batches before them.
+	BatchRecords() int
 }
 
 // Batch is a run of records of one type with their timestamps.

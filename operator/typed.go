@@ -44,7 +44,7 @@ type edge[T any] struct {
 
 // NewWriter implements EdgeType.
 func (e *edge[T]) NewWriter(cfg WriterConfig) Writer {
-	w := &writer[T]{pool: e.pool, channels: cfg.Channels, open: make([]*batch[T], len(cfg.Channels)), limit: e.pool.limit()}
+	w := &writer[T]{pool: e.pool, channels: cfg.Channels, open: make([]*batch[T], len(cfg.Channels))}
 	w.collector = e.route(cfg, w)
 	return w
 }
@@ -87,7 +87,6 @@ type writer[T any] struct {
 	pool      *batchPool[T]
 	channels  []Channel
 	open      []*batch[T] // nil when nothing is gathered
-	limit     int         // records a batch takes; refreshed with each batch
 	scratch   []byte
 	collector Collector[T]
 }
@@ -116,7 +115,7 @@ func (w *writer[T]) add(ch int, v T, timestamp int64) error {
 	}
 	b.values = append(b.values, v)
 	b.timestamps = append(b.timestamps, timestamp)
-	if len(b.values) < w.limit {
+	if len(b.values) < b.limit {
 		return nil
 	}
 	return w.send(ch)
@@ -134,9 +133,10 @@ func (w *writer[T]) begin(ch int, first T) (*batch[T], error) {
 	if cap(w.scratch) > MaxBatchBytes {
 		w.scratch = nil
 	}
-	w.limit = w.pool.limit()
-	w.open[ch] = w.pool.get()
-	return w.open[ch], nil
+	b := w.pool.get()
+	b.limit = min(w.pool.limit(), w.channels[ch].BatchRecords())
+	w.open[ch] = b
+	return b, nil
 }
 
 func (w *writer[T]) send(ch int) error {

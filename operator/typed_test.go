@@ -36,6 +36,8 @@ type wire struct {
 	bytes   []int
 }
 
+func (w *wire) BatchRecords() int { return operator.MaxBatchRecords }
+
 func (w *wire) Send(b operator.Batch) error {
 	w.batches = append(w.batches, b.Len())
 	if !w.encoded {

@@ -64,6 +64,8 @@ type channel struct {
 }
 
 // Send implements operator.Channel.
+func (c *channel) BatchRecords() int { return operator.MaxBatchRecords }
+
 func (c *channel) Send(b operator.Batch) error {
 	data, err := b.AppendEncoded(nil)
 	if err != nil {

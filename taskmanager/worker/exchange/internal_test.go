@@ -40,7 +40,8 @@ func TestWindow(t *testing.T) {
 			},
 			"": func(rt *rapid.T) {
 				require.Equal(rt, total, w.outstanding)
-				require.GreaterOrEqual(rt, w.limit, 100)
+				require.GreaterOrEqual(rt, w.limit, 1)
+				require.LessOrEqual(rt, w.batch(), w.limit)
 				require.LessOrEqual(rt, w.limit, 10_000)
 			},
 		})
@@ -63,6 +64,36 @@ func TestWindowFollowsRate(t *testing.T) {
 	require.InDelta(t, 1000, w.limit, 100, "200 ms of 5000 per second")
 	run(1000)
 	require.InDelta(t, 200, w.limit, 20)
+	run(50)
+	require.LessOrEqual(t, w.limit, 50, "less than the lower bound, which would take two seconds")
+	run(5000)
+	require.InDelta(t, 1000, w.limit, 100, "it grows again")
+}
+
+// TestWindowFillsADelayedChannel: a consumer that answers late and not slowly gets more and more.
+func TestWindowFillsADelayedChannel(t *testing.T) {
+	const delay, bandwidth = 100 * time.Millisecond, 1 << 20
+	w := newWindow(1000, 1<<30)
+	now := time.Unix(0, 0)
+	type batch struct {
+		at   time.Time
+		size int
+	}
+	var inFlight []batch
+	sent := 0
+	for range 10_000 { // milliseconds
+		for w.fits(50) && sent < bandwidth/1000 {
+			w.send(50, now)
+			inFlight, sent = append(inFlight, batch{now.Add(delay), 50}), sent+50
+		}
+		sent = max(0, sent-bandwidth/1000)
+		now = now.Add(time.Millisecond)
+		for len(inFlight) > 0 && !inFlight[0].at.After(now) {
+			w.done(inFlight[0].size, now)
+			inFlight = inFlight[1:]
+		}
+	}
+	require.Greater(t, w.rate, 0.9*bandwidth)
 }
 
 func FuzzDecodeFrame(f *testing.F) {

@@ -10,7 +10,7 @@ import (
 
 // Bounds of a local channel in records. The lower one is small, since handing a batch over takes no time worth hiding.
 const (
-	localLowest  = 256
+	localLowest  = 64
 	localHighest = 1 << 16
 )
 
@@ -59,6 +59,13 @@ func (l *Local) Send(b operator.Batch) error {
 	}
 	l.inbox.push(l.channel, Element{Kind: Data, Batch: b, Records: size, size: size, credit: l})
 	return nil
+}
+
+// BatchRecords implements operator.Channel.
+func (l *Local) BatchRecords() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.window.batch()
 }
 
 func (l *Local) consumed(size int) {

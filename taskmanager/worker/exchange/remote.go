@@ -18,7 +18,7 @@ import (
 
 // Bounds of a remote channel in bytes. The lower one keeps a channel busy over a network with some delay.
 const (
-	remoteLowest  = 256 << 10
+	remoteLowest  = 64 << 10
 	remoteHighest = 64 << 20
 )
 
@@ -38,9 +38,10 @@ type Remote struct {
 	gone chan struct{}
 	blocked
 
-	mu       sync.Mutex
-	window   window
-	isClosed bool
+	mu          sync.Mutex
+	window      window
+	recordBytes int // of a record of late, on the average
+	isClosed    bool
 }
 
 var _ Sender = (*Remote)(nil)
@@ -76,7 +77,7 @@ func (r *Remote) Send(b operator.Batch) error {
 		return operator.Fatal(fmt.Errorf("channel %s: %w: %d records take %d bytes, the limit is %d bytes for one record and %d for a batch",
 			r.id, ErrTooLarge, records, size-dataHeader, MaxRecord, MaxFrame))
 	}
-	if err := r.await(size); err != nil {
+	if err := r.await(size, records); err != nil {
 		if errors.Is(err, errGone) {
 			return nil
 		}
@@ -87,12 +88,20 @@ func (r *Remote) Send(b operator.Batch) error {
 
 var errGone = errors.New("consumer has closed the channel")
 
-// await waits until size bytes may be sent.
-func (r *Remote) await(size int) error {
+// BatchRecords implements operator.Channel.
+func (r *Remote) BatchRecords() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(1, r.window.batch()/max(1, r.recordBytes))
+}
+
+// await waits until a batch of size bytes may be sent.
+func (r *Remote) await(size, records int) error {
 	for {
 		r.mu.Lock()
 		if r.window.fits(size) {
 			r.window.send(size, time.Now())
+			r.recordBytes = size / max(1, records)
 			r.mu.Unlock()
 			r.end()
 			return nil

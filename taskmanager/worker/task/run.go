@@ -11,8 +11,11 @@ import (
 )
 
 const (
-	// emitLimit is how many records a source emits before the task looks at its mailbox and clock.
-	emitLimit = 1024
+	// emitLimit is how many records a source emits at most before the task looks at its mailbox and clock, and emitTime about how long
+	// that takes at most: a barrier waits for it.
+	emitLimit = 256
+	firstEmit = 32
+	emitTime  = 50 * time.Millisecond
 	// flushAfter bounds how long records of a busy task wait for their batch to fill.
 	flushAfter = 5 * time.Millisecond
 	// pollWatermarks is how often a task without input asks for watermarks.
@@ -217,9 +220,14 @@ func (t *Task) emit(now time.Time) (worked bool, err error) {
 		t.touch()
 	}
 	t.produced(now)
-	more, err := t.source.Emit(t.fetched.value, emitLimit)
+	more, err := t.source.Emit(t.fetched.value, t.emits)
 	if err != nil {
 		return false, &Error{Operator: t.name, Doing: "process records", Err: err}
+	}
+	if took := t.cfg.Clock.Now().Sub(now); took > emitTime {
+		t.emits = max(1, int(int64(t.emits)*int64(emitTime)/int64(took)))
+	} else {
+		t.emits = min(2*t.emits, emitLimit)
 	}
 	if !more {
 		t.have, t.fetched = false, fetch{}

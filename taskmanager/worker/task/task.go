@@ -99,6 +99,7 @@ type Task struct {
 
 	// The rest belongs to the task's goroutine.
 	source  operator.SourceInstance
+	emits   int // records that it emits before anything else is done
 	fetches chan fetch
 	fetched fetch
 	// have tells that fetched is not worked off; exhausted that Fetch has returned io.EOF.
@@ -205,6 +206,7 @@ func New(cfg Config) *Task {
 	}
 	if cfg.Inbox == nil {
 		t.source, _ = cfg.Chain[0].Instance.(operator.SourceInstance)
+		t.emits = firstEmit
 	} else {
 		n := cfg.Inbox.Channels()
 		t.aligner, t.inputs, t.channelEnded = barrier.NewAligner(n), barrier.NewWatermarks(n), make([]bool, n)
