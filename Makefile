@@ -64,6 +64,7 @@ test-robustness: check-test-tools ## random faults against a model: make test-ro
 	WEIR_ROUNDS=$(STOPS) go test -count=1 -timeout 20m -run TestStopsInTheMiddleOfCheckpoints ./test/e2e
 	WEIR_ROUNDS=$(ROLLS) go test -count=1 -timeout 20m -run TestRollingRestarts ./test/e2e
 	WEIR_RESCALE_ROUNDS=$(RESCALES) go test -count=1 -timeout 30m -run TestRescaleUnderLoadWithKills ./test/e2e
+	WEIR_RESCALE_KEYS=1000000 go test -count=1 -timeout 10m -run TestRescaleOfManyKeys -v ./test/e2e
 	$(if $(WATCH),WEIR_IDS_DURATION=$(WATCH) go test -count=1 -timeout 2h -run TestClientsAndIDsStayFew ./test/e2e)
 	$(if $(MOVES),WEIR_COORDINATOR_MOVES=$(MOVES) WEIR_COORDINATOR_PAUSE=10s go test -count=1 -timeout 20m -run TestCoordinatorsMove ./test/e2e)
 

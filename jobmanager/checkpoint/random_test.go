@@ -38,6 +38,7 @@ type model struct {
 	paused    bool              // sources stand behind a stop's barrier
 	stopping  string            // request id
 	exporting bool              // the stop asks for a savepoint
+	handover  bool              // one is asked for and not answered
 	pending   map[string]bool   // savepoint requests without answer
 	pinned    map[uint64]bool
 	since     uint64 // one more than the newest snapshot after which something changed
@@ -107,7 +108,7 @@ func (m *model) check(effects []checkpoint.Effect) {
 			require.Equal(t, m.cfg.Full && len(m.completed) == 0, e.Full)
 			require.Equal(t, m.stopping != "", e.Stop)
 			require.False(t, m.paused && !e.Stop, "triggered while the sources are paused")
-			reason := m.stopping != "" || len(m.pending) > 0 || (m.changed() || m.taken) && m.cfg.Periodic || len(m.ended) == 2
+			reason := m.stopping != "" || len(m.pending) > 0 || m.handover || (m.changed() || m.taken) && m.cfg.Periodic || len(m.ended) == 2
 			require.True(t, reason, "triggered although idle")
 			m.lastID, m.inFlight = e.Checkpoint, e.Checkpoint
 			m.acks, m.written, m.proposed = map[string]bool{}, false, nil
@@ -164,6 +165,15 @@ func (m *model) check(effects []checkpoint.Effect) {
 			if e.RequestID == m.stopping {
 				m.stopping = ""
 			}
+		case checkpoint.Handover:
+			require.Contains(t, m.committed, e.Checkpoint)
+			require.True(t, m.ackedEverywhere(e.Checkpoint), "handed over before its commit")
+			require.False(t, m.closing || m.over)
+			require.True(t, m.handover, "not asked for, or answered twice")
+			m.handover = false
+		case checkpoint.HandoverFailed:
+			require.True(t, m.handover, "not asked for, or answered twice")
+			m.handover = false
 		case checkpoint.Finish:
 			require.True(t, m.closing)
 			require.Equal(t, m.last(), e.Checkpoint)
@@ -252,7 +262,7 @@ func (m *model) newLeader() {
 	for id := m.inFlight; id > 0; id = 0 {
 		m.aborted[id] = true // with all others below the new ids
 	}
-	m.inFlight, m.proposed, m.written = 0, nil, false
+	m.inFlight, m.proposed, m.written, m.handover = 0, nil, false, false
 	m.pending, m.pinned = map[string]bool{}, map[uint64]bool{} // who asked for them asks again; the driver unpins
 	settled := len(m.completed) > 0 && m.ackedEverywhere(m.last()) && rapid.Bool().Draw(t, "settled")
 	m.acked, m.taken = map[string]uint64{}, true
@@ -322,6 +332,12 @@ func (m *model) step() {
 			id := m.request()
 			m.pending[id] = true
 			m.send(checkpoint.RequestSavepoint{RequestID: id})
+		},
+		"handover": func() {
+			if !m.over {
+				m.handover = true
+			}
+			m.send(checkpoint.RequestHandover{})
 		},
 		"stop": func() {
 			id := m.request()
