@@ -34,8 +34,8 @@ func (l *lane) send(ctx context.Context, deadline time.Duration, topic string, p
 	}
 	if !l.begun && l.id != "" {
 		l.started = time.Now()
-		if err := l.producer.Begin(); err != nil {
-			return l.failure(err)
+		if err := l.failure(l.producer.Begin()); err != nil {
+			return err
 		}
 	}
 	l.begun = true
@@ -55,9 +55,9 @@ func (l *lane) failure(err error) error {
 func (l *lane) flush(ctx context.Context, deadline time.Duration) ([]preparedTopic, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	if err := l.producer.Flush(ctx); err != nil {
+	if err := l.failure(l.producer.Flush(ctx)); err != nil {
 		// A failed record says more than the flush that waited for it.
-		return nil, errors.Join(l.tracker.err(), fmt.Errorf("flush within %s: %w", deadline, l.failure(err)))
+		return nil, errors.Join(l.tracker.err(), fmt.Errorf("flush within %s: %w", deadline, err))
 	}
 	// The last reports may still be on their way to the tracker.
 	if err := l.tracker.wait(ctx, deadline, 1); err != nil {
@@ -190,13 +190,14 @@ func (l *lanes) initialise(slot int) (*lane, error) {
 		faultpoint.Hit(faultpoint.IDInitDue)
 		answer := fresh.producer.Init(ctx)
 		cancel()
-		if answer == nil {
+		after := answers.React(answers.Init, answer)
+		if after == answers.Done {
 			faultpoint.Hit(faultpoint.IDInitialised)
 			return fresh, nil
 		}
 		fresh.producer.Close()
 		err = fmt.Errorf("initialise transactional id %s: %w", fresh.id, answers.Failure(answers.Init, answer, onTransaction("Write", fresh.id)))
-		if answers.React(answers.Init, answer) != answers.Again {
+		if after != answers.Again {
 			return nil, err
 		}
 		l.mu.Lock()

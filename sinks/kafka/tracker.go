@@ -103,12 +103,11 @@ func (t *tracker) sending(bytes int) {
 
 // delivered is ProducerConfig.Delivered.
 func (t *tracker) delivered(d Delivery) {
-	if d.Err != nil {
-		err := fmt.Errorf("write to %s/%d: %w", d.Topic, d.Partition,
-			answers.Failure(answers.Write, d.Err, kafkaconn.Access{Operation: "Write", Topic: d.Topic, TransactionalID: t.id}))
-		t.failure.CompareAndSwap(nil, &err)
-	} else {
+	if d.Err == nil {
 		t.accept(d)
+	} else if err := answers.Failure(answers.Write, d.Err, kafkaconn.Access{Operation: "Write", Topic: d.Topic, TransactionalID: t.id}); err != nil {
+		err = fmt.Errorf("write to %s/%d: %w", d.Topic, d.Partition, err)
+		t.failure.CompareAndSwap(nil, &err)
 	}
 	t.outstanding.Add(-int64(d.Bytes) - recordOverhead)
 	if t.waiting.Load() {

@@ -3,11 +3,15 @@ package kafkasink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/weir-stream/weir/operator"
 )
 
 func TestTrackerAccountsForEveryRecord(t *testing.T) {
@@ -85,4 +89,35 @@ func TestTrackerAllocatesNothingPerRecord(t *testing.T) {
 		tr.sending(10)
 		tr.delivered(Delivery{Topic: topic, Offset: 1, Bytes: 10})
 	}))
+}
+
+// Whatever a broker says of a record that it did not take, the transaction is never prepared without it.
+func TestNoFailedDeliveryIsAccepted(t *testing.T) {
+	failures := []error{errors.New("no answer"), context.DeadlineExceeded}
+	for code := int16(-1); code < 200; code++ {
+		if err := kerr.ErrorForCode(code); err != nil {
+			failures = append(failures, err)
+		}
+	}
+	for _, failure := range failures {
+		tr := newTracker("id")
+		tr.sending(1)
+		tr.sending(1)
+		tr.delivered(Delivery{Topic: "t", Bytes: 1})
+		tr.delivered(Delivery{Topic: "t", Bytes: 1, Err: fmt.Errorf("client: %w", failure)})
+		_, err := tr.accepted()
+		require.ErrorIs(t, err, failure)
+		class := operator.ClassRestart
+		switch {
+		case errors.Is(failure, kerr.InvalidRecord), errors.Is(failure, kerr.UnsupportedVersion), errors.Is(failure, kerr.InvalidRequest),
+			errors.Is(failure, kerr.InvalidTransactionTimeout), errors.Is(failure, kerr.UnsupportedCompressionType):
+			class = operator.ClassFatal
+		case errors.Is(failure, kerr.NotEnoughReplicas), errors.Is(failure, kerr.KafkaStorageError), errors.Is(failure, context.DeadlineExceeded):
+			class = operator.ClassUnavailable
+		default:
+			require.True(t, operator.ClassOf(err).Passing(), "%v", err)
+			continue
+		}
+		require.Equal(t, class, operator.ClassOf(err), "%v", err)
+	}
 }

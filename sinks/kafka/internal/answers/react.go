@@ -128,7 +128,10 @@ func TimeoutRefused(err error) bool { return errors.Is(err, kerr.InvalidTransact
 // Failure is the error by which a step ends for good with an answer: it names the right that is missing, and has the class of failure that
 // React's action means. It is nil when the step is done.
 func Failure(s Step, answer error, on kafkaconn.Access) error {
-	if React(s, answer) == FailJob {
+	switch React(s, answer) {
+	case Done:
+		return nil
+	case FailJob:
 		return operator.Fatal(answer)
 	}
 	return kafkaconn.OrRefused(answer, on)
