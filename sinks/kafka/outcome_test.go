@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-stream/weir/graph"
+	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/internal/kafkatest"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
@@ -107,6 +108,16 @@ func TestOutcomes(t *testing.T) {
 				},
 				check: func(t *testing.T, err error) { require.ErrorIs(t, err, sinks.ErrUnknown) },
 			},
+			"committed, the id initialised and markers deleted by retention": {
+				arrange: func(t *testing.T, s *transactional[int], p *prepared) {
+					require.NoError(t, finishNow(t, s, p))
+					topic := p.Topics[0]
+					require.NoError(t, b.WaitNoOpenTransactions(t.Context(), topic.Name))
+					require.NoError(t, b.DeleteRecords(t.Context(), topic.Name, 0, -1))
+					require.NoError(t, s.cluster.initIDs(t.Context(), []string{p.ID}, false))
+				},
+				check: func(t *testing.T, err error) { require.ErrorIs(t, err, sinks.ErrUnknown, "never told as lost") },
+			},
 			"topic created again": {
 				arrange: func(t *testing.T, _ *transactional[int], p *prepared) {
 					require.NoError(t, b.DeleteTopic(t.Context(), p.Topics[0].Name))
@@ -118,8 +129,12 @@ func TestOutcomes(t *testing.T) {
 				},
 			},
 			"topic deleted": {
-				arrange: func(t *testing.T, _ *transactional[int], p *prepared) {
+				arrange: func(t *testing.T, s *transactional[int], p *prepared) {
 					require.NoError(t, b.DeleteTopic(t.Context(), p.Topics[0].Name))
+					require.Eventually(t, func() bool { // a broker learns of it a little later
+						_, missing, err := kafkaconn.Topics(t.Context(), s.cluster.cl, p.Topics[0].Name)
+						return err == nil && errors.Is(missing[p.Topics[0].Name], kafkaconn.ErrNoTopic)
+					}, 20*time.Second, 20*time.Millisecond)
 				},
 				check: func(t *testing.T, err error) {
 					require.ErrorIs(t, err, sinks.ErrLost)
