@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/internal/localcluster"
 	"github.com/weir-stream/weir/internal/pgtest"
 	"github.com/weir-stream/weir/test/harness"
@@ -97,7 +98,7 @@ func TestTablesAndFilesGetEveryRecordOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, conn.Close(t.Context()))
 
-	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 2, Slots: 2})
+	c := harness.StartWithFaultPoints(t, localcluster.Config{JobManagers: 1, TaskManagers: 2, Slots: 2})
 	in, dir := c.Topic(2, nil), filepath.Join(t.TempDir(), "numbers")
 	id := c.Submit([]string{"-p", "2"}, "--shape", "tables", "--in", in, "--postgres", url, "--dir", dir, "--interval", "300ms")
 	c.WaitState(id, "RUNNING", time.Minute)
@@ -108,7 +109,8 @@ func TestTablesAndFilesGetEveryRecordOnce(t *testing.T) {
 		c.Produce(harness.Numbered(in, 2, last+1, last+chunk)...)
 		last += chunk
 	}
-	for _, f := range append([]fault{{"nothing", func(*testing.T, *harness.Cluster) {}}}, faults[:2]...) {
+	kills := append([]fault{{"nothing", func(*testing.T, *harness.Cluster) {}}, {"workers with a complete checkpoint and no commit", killBeforeCommit}}, faults[:2]...)
+	for _, f := range kills {
 		produce()
 		f.do(t, c)
 		produce()
@@ -134,6 +136,18 @@ func TestTablesAndFilesGetEveryRecordOnce(t *testing.T) {
 	require.Zero(t, open, "prepared transactions are left")
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM weir.committed").Scan(&open))
 	require.Less(t, open, 20, "bookkeeping grows")
+}
+
+// killBeforeCommit kills the workers when they hear of a complete checkpoint: what it lists has to be committed by those that follow.
+func killBeforeCommit(t *testing.T, c *harness.Cluster) {
+	t.Helper()
+	for _, p := range c.TaskManagers() {
+		c.Arm(p, faultpoint.NoticeReceived, "kill")
+	}
+	c.AwaitAnyFired(c.TaskManagers(), faultpoint.NoticeReceived, 30*time.Second)
+	for _, p := range c.TaskManagers() {
+		c.Disarm(p, faultpoint.NoticeReceived)
+	}
 }
 
 // awaitBoth waits until the numbers up to last are in both places. Whatever is there is there once, at any time.

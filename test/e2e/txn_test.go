@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,7 +84,7 @@ func refusedWith(t *testing.T, r harness.Result, words ...string) {
 func TestTransactionsOfJobs(t *testing.T) {
 	t.Parallel()
 	c := harness.StartWithSharedFaultPoints(t, localcluster.Config{
-		JobManagers: 1, TaskManagers: 1, Slots: 2,
+		JobManagers: 1, TaskManagers: 1, Slots: 3,
 		ConfigureJobManager: func(cfg *jobmanager.Config) { cfg.RecoveryBudget = time.Second },
 	})
 	in, out := c.Topic(1, nil), c.Topic(1, nil)
@@ -178,7 +179,12 @@ func TestTransactionsOfJobs(t *testing.T) {
 			}
 			return nil
 		})
-		require.Contains(t, c.MustWeir("txn", "commit", id, "--job", second, "--yes"), "COMMITTED before")
+		// It is tried at once to settle the job, and when that is done there is no transaction any more.
+		if r := c.Weir("txn", "commit", id, "--job", second, "--yes"); r.Code == 0 {
+			require.Contains(t, r.Stdout, "COMMITTED before")
+		} else {
+			refusedWith(t, r, "no open or prepared transaction")
+		}
 		c.AwaitCommitted(out, produced-lost, 20*time.Second)
 		harness.Eventually(t, 30*time.Second, "the job to be settled", func() error {
 			if u := c.Job(second).Unsettled; u != "" {
@@ -188,4 +194,139 @@ func TestTransactionsOfJobs(t *testing.T) {
 		})
 		require.NoError(t, c.Broker.WaitNoOpenTransactions(t.Context(), out))
 	})
+	if t.Failed() {
+		return
+	}
+	t.Run("what is done by force, is not known, or is written again", func(t *testing.T) {
+		endedByForce(t, c.For(t))
+	})
+}
+
+// leftover is a job that was canceled while nobody could end its transactions.
+type leftover struct {
+	id, in, out string
+	listed      string // a transaction that a completed checkpoint lists
+	records     int    // that it has
+}
+
+// endedByForce: three jobs end with transactions left. Of one an operator ends two against the safeguards, of one nobody can find out what
+// became of its transaction, and one has kept what its transaction held.
+func endedByForce(t *testing.T, c *harness.Cluster) {
+	jobs := map[string]*leftover{"forced": {}, "unknown": {}, "kept": {}}
+	for name, j := range jobs {
+		j.in, j.out = c.Topic(1, nil), c.Topic(1, nil)
+		j.id = c.Submit([]string{"-p", "1", "--name", name}, "--shape", "pass", "--in", j.in, "--out", j.out, "--interval", "300ms",
+			fmt.Sprintf("--durable=%t", name == "kept"))
+		c.Produce(harness.Numbered(j.in, 1, 1, 10)...)
+	}
+	for name, j := range jobs {
+		c.AwaitCommitted(j.out, 10, 30*time.Second)
+		c.ArmRole(localcluster.Worker, faultpoint.CommitDue, "hang,job="+name)
+		c.Produce(harness.Numbered(j.in, 1, 11, 20)...)
+		_, err := c.AwaitRoleFired(localcluster.Worker, faultpoint.CommitDue, 20*time.Second)
+		require.NoError(t, err)
+		j.listed, j.records = prepared(t, c, j.id)
+	}
+	forced := jobs["forced"]
+	open := openUnlisted(t, c, forced)
+	tm := c.TaskManagers()[0]
+	require.NoError(t, tm.Kill())
+	unknown, kept := jobs["unknown"], jobs["kept"]
+	for _, j := range []*leftover{kept, unknown, forced} {
+		if j != forced {
+			abortBehind(t, c, j.listed)
+		}
+		refusedWith(t, c.Weir("cancel", j.id), "unsettled")
+	}
+	require.NoError(t, c.Broker.DeleteRecords(t.Context(), unknown.out, 0, -1)) // all, and with them what tells of the outcome
+	// Each settling in the background dies, and the next one comes after 10 s at the earliest: time enough for what is done by hand.
+	dies := func() { c.ArmRole(localcluster.Worker, faultpoint.RecoverDue, "kill,job=forced") }
+	died := func() {
+		t.Helper()
+		_, err := c.AwaitRoleFired(localcluster.Worker, faultpoint.RecoverDue, 40*time.Second)
+		require.NoError(t, err)
+	}
+	dies()
+	require.NoError(t, tm.Start())
+	died()
+	dies()
+	r := c.Weir("txn", "abort", forced.listed, "--job", forced.id, "--yes", "--force", "lose-records")
+	require.Zero(t, r.Code, r.Stderr)
+	require.Contains(t, r.Stdout, "ABORTED")
+	died() // it was tried at once
+	dies()
+	require.Contains(t, c.MustWeir("txn", "abort", forced.listed, "--job", forced.id, "--yes"), "ABORTED before")
+	died()
+	refusedWith(t, c.Weir("txn", "commit", open, "--job", forced.id, "--yes"), "no completed checkpoint lists")
+	r = c.Weir("txn", "commit", open, "--job", forced.id, "--yes", "--force", "duplicate-records")
+	require.Zero(t, r.Code, r.Stderr)
+	require.Contains(t, r.Stdout, "COMMITTED")
+	settled := func(j *leftover) {
+		t.Helper()
+		harness.Eventually(t, time.Minute, "the job to be settled", func() error {
+			if u := c.Job(j.id).Unsettled; u != "" {
+				return fmt.Errorf("it is not: %s", u)
+			}
+			return nil
+		})
+		require.NoError(t, c.Broker.WaitNoOpenTransactions(t.Context(), j.out))
+	}
+	settled(forced)
+	got := map[string]int{}
+	for _, r := range c.Committed(forced.out) {
+		got[string(r.Value)]++
+	}
+	require.Len(t, got, 30-forced.records, "all but what was aborted: %v", got)
+	require.Equal(t, 1, got["30"], "what was committed by force")
+	require.Contains(t, c.MustWeir("show", forced.id), "lost (accepted)")
+
+	settled(unknown)
+	require.Contains(t, c.MustWeir("show", unknown.id), "lost or not, which cannot be found out")
+	r = c.Weir("txn", "commit", unknown.listed, "--job", unknown.id, "--yes")
+	require.Equal(t, 3, r.Code, "%s%s", r.Stdout, r.Stderr)
+	require.Contains(t, r.Stderr, "weir txn list")
+
+	settled(kept)
+	harness.RequireNumbers(t, c.Committed(kept.out), 1, 20)
+	require.NotContains(t, c.MustWeir("show", kept.id), "was not committed")
+}
+
+// openUnlisted lets a job that commits nothing write the numbers 21 to 30 into a transaction that no completed checkpoint lists.
+func openUnlisted(t *testing.T, c *harness.Cluster, j *leftover) (id string) {
+	t.Helper()
+	end := func() int64 {
+		held := listTransactions(t, c, j.id).Held
+		if len(held) == 0 {
+			return 0
+		}
+		n, err := strconv.ParseInt(held[0].End, 10, 64)
+		require.NoError(t, err)
+		return n
+	}
+	// Few completed checkpoints wait for their commits; then there are no more.
+	c.Produce(harness.Numbered(j.in, 1, 21, 25)...)
+	last, since := "", time.Now()
+	harness.Eventually(t, 20*time.Second, "no more checkpoints", func() error {
+		if now := c.Job(j.id).Completed; now != last {
+			last, since = now, time.Now()
+		}
+		if still := time.Since(since); still < 2*time.Second {
+			return fmt.Errorf("checkpoint %s is %s old", last, still)
+		}
+		return nil
+	})
+	before := end()
+	c.Produce(harness.Numbered(j.in, 1, 26, 30)...)
+	harness.Eventually(t, 20*time.Second, "an open transaction", func() error {
+		for _, x := range listTransactions(t, c, j.id).Transactions {
+			if !x.Listed && x.State == "TRANSACTION_STATE_OPEN" {
+				id = x.ID
+			}
+		}
+		if n := end(); id == "" || n < before+5 {
+			return fmt.Errorf("it is %q, and %d records are there", id, n-before)
+		}
+		return nil
+	})
+	return id
 }
