@@ -1,7 +1,9 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +14,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/internal/localcluster"
+	"github.com/weir-stream/weir/jobmanager/checkpoint"
 	"github.com/weir-stream/weir/test/harness"
 )
 
@@ -29,6 +34,11 @@ func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 	args := []string{"--shape", "count", "--in", in, "--out", out, "--interval", "300ms", "--checkpoint-timeout", "10s", "--max-restarts", "1000", "--restart-delay", "1ms"}
 	id := c.Submit([]string{"-p", "2"}, args...)
 	c.WaitState(id, "RUNNING", 30*time.Second)
+	// State that many checkpoints share.
+	const many = 20
+	for n := range many {
+		c.Produce(&kgo.Record{Topic: in, Partition: int32(n % 2), Key: []byte(strings.Repeat(strconv.Itoa(n), 4<<10)), Value: []byte("0")})
+	}
 	f := startFeedOf(t, c, in, 1, 30*time.Millisecond)
 	folders := func() []string {
 		found, err := filepath.Glob(filepath.Join(c.Dir, "storage", "*", "jobs", id, "checkpoints", "*"))
@@ -58,6 +68,10 @@ func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 		return err
 	})
 	release := immutable(t, filepath.Join(stuck, "metadata"))
+	// What an attempt that died in the middle of an upload leaves.
+	orphan := filepath.Join(filepath.Dir(filepath.Dir(stuck)), "state", "1", "in-0", "gone", "1-99")
+	require.NoError(t, os.MkdirAll(filepath.Dir(orphan), 0o700))
+	require.NoError(t, os.WriteFile(orphan, []byte("half"), 0o600))
 	goOn(retainedByDefault + 2)
 	for range rounds(t, "2") {
 		killWorker(t, c)
@@ -93,8 +107,11 @@ func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 		return nil
 	})
 	last := f.end()
-	require.Len(t, c.AwaitCommitted(out, last, 40*time.Second), last)
+	require.Len(t, c.AwaitCommitted(out, last+many, 40*time.Second), last+many)
 	require.LessOrEqual(t, len(folders()), retainedByDefault+1)
+	harness.Eventually(t, time.Minute, "storage to hold what the retained checkpoints need, and nothing else", func() error {
+		return tidy(t, c, id)
+	})
 	c.MustWeir("cancel", id)
 	again := c.Topic(2, nil)
 	args[5] = again
@@ -102,6 +119,58 @@ func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 	c.WaitState(next, "RUNNING", 30*time.Second)
 	c.MustWeir("cancel", next)
 	requireNoneOpen(t, c, next, again)
+}
+
+// tidy compares the files of an idle job with what its retained checkpoints refer to.
+func tidy(t *testing.T, c *harness.Cluster, id string) error {
+	t.Helper()
+	var list struct {
+		Checkpoints []struct{ Path, State string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(c.MustWeir("checkpoints", id, "-o", "json")), &list))
+	root := filepath.Join(c.Dir, "storage")
+	needed := map[string]bool{}
+	for _, cp := range list.Checkpoints {
+		if cp.State != "completed" || !strings.Contains(cp.Path, "/jobs/"+id+"/checkpoints/") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(root, cp.Path))
+		if err != nil {
+			return err
+		}
+		md, err := checkpointfile.Decode(cp.Path, data)
+		require.NoError(t, err)
+		needed[cp.Path] = true
+		for _, f := range checkpoint.Files(md.GetTasks()) {
+			needed[f.GetName()] = true
+		}
+	}
+	if len(needed) < 2*retainedByDefault {
+		return fmt.Errorf("retained are %v only", needed)
+	}
+	folders, err := filepath.Glob(filepath.Join(root, "*", "jobs", id))
+	require.NoError(t, err)
+	var more []string
+	for _, folder := range folders {
+		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			name, err := filepath.Rel(root, path)
+			if !needed[name] {
+				more = append(more, name)
+			}
+			delete(needed, name)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(more) > 0 || len(needed) > 0 {
+		return fmt.Errorf("nobody needs %v, and missing are %v", more, needed)
+	}
+	return nil
 }
 
 // newest returns the folder of the checkpoint with the highest id.
