@@ -107,7 +107,7 @@ func TestNoFailedDeliveryIsAccepted(t *testing.T) {
 		tr.delivered(Delivery{Topic: "t", Bytes: 1, Err: fmt.Errorf("client: %w", failure)})
 		_, err := tr.accepted()
 		require.ErrorIs(t, err, failure)
-		class := operator.ClassRestart
+		var class operator.Class
 		switch {
 		case errors.Is(failure, kerr.InvalidRecord), errors.Is(failure, kerr.UnsupportedVersion), errors.Is(failure, kerr.InvalidRequest),
 			errors.Is(failure, kerr.InvalidTransactionTimeout), errors.Is(failure, kerr.UnsupportedCompressionType):
