@@ -198,11 +198,16 @@ func TestFirstIDIsBeyondTheRestoredOne(t *testing.T) {
 func TestStatisticsOfARunningCheckpoint(t *testing.T) {
 	h := newHarness(t)
 	id := h.trigger()
-	h.send(checkpoint.Ack{Checkpoint: id, Handle: handle(h.cfg.Tasks[0].ID, file(id, "a")), DeltaBytes: 100})
-	h.now = h.now.Add(time.Second)
+	h.now = h.now.Add(400 * time.Millisecond)
+	h.send(checkpoint.Ack{
+		Checkpoint: id, Handle: handle(h.cfg.Tasks[0].ID, file(id, "a")), DeltaBytes: 100,
+		Alignment: 300 * time.Millisecond, Sync: 2 * time.Millisecond, Async: 50 * time.Millisecond,
+	})
+	h.now = h.now.Add(600 * time.Millisecond)
 	want := &jobv1.Checkpoint{
 		Id: id, Attempt: 3, State: "in progress", TriggeredAtMs: epoch.UnixMilli() + 1000, DurationMs: 1000,
 		DeltaBytes: 100, TotalBytes: 105, WaitingFor: []string{"in[1]", "out[0]", "out[1]"},
+		AlignmentMs: 300, SyncMs: 2, AsyncMs: 50, SlowestTask: "in[0]", SlowestMs: 400,
 	}
 	require.Empty(t, cmp.Diff([]*jobv1.Checkpoint{want}, h.statistics(), protocmp.Transform()))
 	h.ackAll(id)

@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"time"
+
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 )
 
@@ -16,6 +18,8 @@ type Ack struct {
 	Handle     *snapshotv1.TaskHandle
 	// DeltaBytes is the number of bytes newly written.
 	DeltaBytes uint64
+	// Alignment, Sync and Async are what the task took; they are shown and decide nothing.
+	Alignment, Sync, Async time.Duration
 }
 
 // Decline tells that a task could not store its snapshot.

@@ -31,6 +31,7 @@ type run struct {
 	savepoints []string // requests that it answers
 	handles    map[TaskID]*snapshotv1.TaskHandle
 	delta      uint64
+	phases     phases
 	proposal   *raftv1.CompletedCheckpoint
 	target     jobv1.JobState
 	unknown    bool // the log could not tell yet
@@ -77,6 +78,7 @@ func (c *Coordinator) ack(now time.Time, ev Ack) {
 	}
 	r.handles[task] = ev.Handle
 	r.delta += ev.DeltaBytes
+	r.phases.add(task, now.Sub(r.triggered), ev)
 	if len(r.handles) < len(c.cfg.Tasks) {
 		return
 	}

@@ -31,8 +31,20 @@ func (h *history) add(cp *jobv1.Checkpoint, at time.Time) {
 	}
 }
 
+// phases are the longest of any task.
+type phases struct {
+	alignment, sync, async time.Duration
+	last                   TaskID
+	took                   time.Duration // until last acknowledged
+}
+
+func (p *phases) add(task TaskID, took time.Duration, ev Ack) {
+	p.alignment, p.sync, p.async = max(p.alignment, ev.Alignment), max(p.sync, ev.Sync), max(p.async, ev.Async)
+	p.last, p.took = task, max(0, took)
+}
+
 func (c *Coordinator) describe(r *run, now time.Time, state string) *jobv1.Checkpoint {
-	return &jobv1.Checkpoint{
+	cp := &jobv1.Checkpoint{
 		Id:            r.id,
 		Attempt:       c.cfg.Attempt,
 		State:         state,
@@ -41,7 +53,15 @@ func (c *Coordinator) describe(r *run, now time.Time, state string) *jobv1.Check
 		DeltaBytes:    r.delta,
 		TotalBytes:    TotalBytes(c.handles(r)),
 		Savepoint:     len(r.savepoints) > 0 || r.proposal.GetPinned(),
+		Full:          r.full,
+		AlignmentMs:   uint64(r.phases.alignment.Milliseconds()),
+		SyncMs:        uint64(r.phases.sync.Milliseconds()),
+		AsyncMs:       uint64(r.phases.async.Milliseconds()),
 	}
+	if len(r.handles) > 0 {
+		cp.SlowestTask, cp.SlowestMs = r.phases.last.String(), uint64(r.phases.took.Milliseconds())
+	}
+	return cp
 }
 
 func (c *Coordinator) failed(r *run, now time.Time, reason string) *jobv1.Checkpoint {

@@ -93,6 +93,7 @@ func (j *job) onCheckpointEvent(w *worker, ev *workerv1.Event) {
 		faultpoint.Hit(faultpoint.AckReceived)
 		j.coordinate(checkpoint.Ack{
 			Checkpoint: e.CheckpointAck.GetCheckpoint(), Handle: e.CheckpointAck.GetHandle(), DeltaBytes: e.CheckpointAck.GetDeltaBytes(),
+			Alignment: ms(e.CheckpointAck.GetAlignmentMs()), Sync: ms(e.CheckpointAck.GetSyncMs()), Async: ms(e.CheckpointAck.GetAsyncMs()),
 		})
 	case *workerv1.Event_CheckpointDeclined:
 		d := e.CheckpointDeclined

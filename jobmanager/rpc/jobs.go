@@ -67,6 +67,11 @@ func (s *Services) ListCheckpoints(ctx context.Context, req *jobv1.ListCheckpoin
 		resp.Checkpoints = append(resp.Checkpoints, cp)
 	}
 	slices.SortFunc(resp.Checkpoints, func(a, b *jobv1.Checkpoint) int { return cmp.Compare(b.GetId(), a.GetId()) })
+	for _, sp := range slices.Backward(rec.GetSavepoints()) {
+		resp.Savepoints = append(resp.Savepoints, &jobv1.TakenSavepoint{
+			Path: sp.GetPath(), Checkpoint: sp.GetCheckpoint(), AtMs: sp.GetAtMs(), Error: sp.GetError(),
+		})
+	}
 	return resp, nil
 }
 
@@ -145,7 +150,9 @@ func completed(rec *raftv1.JobRecord, cp *raftv1.CompletedCheckpoint, progress d
 	}
 	for _, measured := range progress.Checkpoints {
 		if measured.GetId() == cp.GetId() {
-			out.AgeMs = measured.AgeMs
+			out.AgeMs, out.Full = measured.AgeMs, measured.GetFull()
+			out.AlignmentMs, out.SyncMs, out.AsyncMs = measured.GetAlignmentMs(), measured.GetSyncMs(), measured.GetAsyncMs()
+			out.SlowestTask, out.SlowestMs = measured.GetSlowestTask(), measured.GetSlowestMs()
 		}
 	}
 	if out.AgeMs == nil {

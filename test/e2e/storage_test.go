@@ -84,6 +84,7 @@ func testStorage(t *testing.T, address string) {
 	round()
 	requireCounts(out, 1, 2)
 	savepoint := strings.TrimSpace(c.MustWeir("savepoint", id))
+	require.Contains(t, c.MustWeir("checkpoints", id), savepoint)
 	c.MustWeir("cancel", id)
 	require.Contains(t, c.MustWeir("state", "get", savepoint, "count", "count", fmt.Sprintf("key-%0100d", 7)), `"value":2`)
 	submit(further, "--from", savepoint)

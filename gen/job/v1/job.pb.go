@@ -2021,7 +2021,17 @@ type Checkpoint struct {
 	WaitingFor []string `protobuf:"bytes,11,rep,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
 	// How long ago it ended, in milliseconds, as the leader has measured it; absent for one in progress. It holds when a clock is set,
 	// as the difference of times does not.
-	AgeMs         *uint64 `protobuf:"varint,12,opt,name=age_ms,json=ageMs,proto3,oneof" json:"age_ms,omitempty"`
+	AgeMs *uint64 `protobuf:"varint,12,opt,name=age_ms,json=ageMs,proto3,oneof" json:"age_ms,omitempty"`
+	// The longest of any task, in milliseconds: waiting for the barriers of all inputs, freezing the state, and writing and uploading it.
+	// Known to the leader under which the checkpoint was taken only, as are the fields below.
+	AlignmentMs uint64 `protobuf:"varint,13,opt,name=alignment_ms,json=alignmentMs,proto3" json:"alignment_ms,omitempty"`
+	SyncMs      uint64 `protobuf:"varint,14,opt,name=sync_ms,json=syncMs,proto3" json:"sync_ms,omitempty"`
+	AsyncMs     uint64 `protobuf:"varint,15,opt,name=async_ms,json=asyncMs,proto3" json:"async_ms,omitempty"`
+	// The task that acknowledged last, or is the last so far, such as count[1], and milliseconds from the trigger to its acknowledgement.
+	SlowestTask string `protobuf:"bytes,16,opt,name=slowest_task,json=slowestTask,proto3" json:"slowest_task,omitempty"`
+	SlowestMs   uint64 `protobuf:"varint,17,opt,name=slowest_ms,json=slowestMs,proto3" json:"slowest_ms,omitempty"`
+	// Every task wrote its complete state instead of what had changed.
+	Full          bool `protobuf:"varint,18,opt,name=full,proto3" json:"full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2138,6 +2148,48 @@ func (x *Checkpoint) GetAgeMs() uint64 {
 		return *x.AgeMs
 	}
 	return 0
+}
+
+func (x *Checkpoint) GetAlignmentMs() uint64 {
+	if x != nil {
+		return x.AlignmentMs
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetSyncMs() uint64 {
+	if x != nil {
+		return x.SyncMs
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetAsyncMs() uint64 {
+	if x != nil {
+		return x.AsyncMs
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetSlowestTask() string {
+	if x != nil {
+		return x.SlowestTask
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetSlowestMs() uint64 {
+	if x != nil {
+		return x.SlowestMs
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
 }
 
 // Job is everything shown of one job.
@@ -3602,8 +3654,10 @@ func (x *ListCheckpointsRequest) GetJob() string {
 }
 
 type ListCheckpointsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Checkpoints   []*Checkpoint          `protobuf:"bytes,1,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Checkpoints []*Checkpoint          `protobuf:"bytes,1,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`
+	// The savepoints taken of the job, newest first, failed ones included. They are never removed by Weir.
+	Savepoints    []*TakenSavepoint `protobuf:"bytes,2,rep,name=savepoints,proto3" json:"savepoints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3645,6 +3699,85 @@ func (x *ListCheckpointsResponse) GetCheckpoints() []*Checkpoint {
 	return nil
 }
 
+func (x *ListCheckpointsResponse) GetSavepoints() []*TakenSavepoint {
+	if x != nil {
+		return x.Savepoints
+	}
+	return nil
+}
+
+// TakenSavepoint is one savepoint of a job.
+type TakenSavepoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// The checkpoint that it is a copy of.
+	Checkpoint uint64 `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// Wall-clock time in milliseconds since the epoch; for display only.
+	AtMs int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// Why there is none.
+	Error         string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakenSavepoint) Reset() {
+	*x = TakenSavepoint{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakenSavepoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakenSavepoint) ProtoMessage() {}
+
+func (x *TakenSavepoint) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakenSavepoint.ProtoReflect.Descriptor instead.
+func (*TakenSavepoint) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *TakenSavepoint) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *TakenSavepoint) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *TakenSavepoint) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *TakenSavepoint) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type ListTransactionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in GetJobRequest.
@@ -3655,7 +3788,7 @@ type ListTransactionsRequest struct {
 
 func (x *ListTransactionsRequest) Reset() {
 	*x = ListTransactionsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[40]
+	mi := &file_weir_job_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +3800,7 @@ func (x *ListTransactionsRequest) String() string {
 func (*ListTransactionsRequest) ProtoMessage() {}
 
 func (x *ListTransactionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[40]
+	mi := &file_weir_job_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +3813,7 @@ func (x *ListTransactionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransactionsRequest.ProtoReflect.Descriptor instead.
 func (*ListTransactionsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListTransactionsRequest) GetJob() string {
@@ -3704,7 +3837,7 @@ type ListTransactionsResponse struct {
 
 func (x *ListTransactionsResponse) Reset() {
 	*x = ListTransactionsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[41]
+	mi := &file_weir_job_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3849,7 @@ func (x *ListTransactionsResponse) String() string {
 func (*ListTransactionsResponse) ProtoMessage() {}
 
 func (x *ListTransactionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[41]
+	mi := &file_weir_job_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3862,7 @@ func (x *ListTransactionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransactionsResponse.ProtoReflect.Descriptor instead.
 func (*ListTransactionsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListTransactionsResponse) GetJobId() string {
@@ -3782,7 +3915,7 @@ type ResolveTransactionRequest struct {
 
 func (x *ResolveTransactionRequest) Reset() {
 	*x = ResolveTransactionRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[42]
+	mi := &file_weir_job_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3794,7 +3927,7 @@ func (x *ResolveTransactionRequest) String() string {
 func (*ResolveTransactionRequest) ProtoMessage() {}
 
 func (x *ResolveTransactionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[42]
+	mi := &file_weir_job_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3807,7 +3940,7 @@ func (x *ResolveTransactionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveTransactionRequest.ProtoReflect.Descriptor instead.
 func (*ResolveTransactionRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResolveTransactionRequest) GetRequestId() string {
@@ -3857,7 +3990,7 @@ type ResolveTransactionResponse struct {
 
 func (x *ResolveTransactionResponse) Reset() {
 	*x = ResolveTransactionResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[43]
+	mi := &file_weir_job_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +4002,7 @@ func (x *ResolveTransactionResponse) String() string {
 func (*ResolveTransactionResponse) ProtoMessage() {}
 
 func (x *ResolveTransactionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[43]
+	mi := &file_weir_job_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +4015,7 @@ func (x *ResolveTransactionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveTransactionResponse.ProtoReflect.Descriptor instead.
 func (*ResolveTransactionResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ResolveTransactionResponse) GetJobId() string {
@@ -3919,7 +4052,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[44]
+	mi := &file_weir_job_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3931,7 +4064,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[44]
+	mi := &file_weir_job_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3944,7 +4077,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReadLogsRequest) GetJob() string {
@@ -3980,7 +4113,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[45]
+	mi := &file_weir_job_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4125,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[45]
+	mi := &file_weir_job_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4138,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReadLogsResponse) GetTaskmanagerId() string {
@@ -4210,7 +4343,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x04host\x18\x05 \x01(\tR\x04host\x12;\n" +
 	"\n" +
 	"statistics\x18\x06 \x01(\v2\x1b.weir.job.v1.TaskStatisticsR\n" +
-	"statistics\"\xeb\x02\n" +
+	"statistics\"\x98\x04\n" +
 	"\n" +
 	"Checkpoint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
@@ -4229,7 +4362,14 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	" \x01(\tR\afailure\x12\x1f\n" +
 	"\vwaiting_for\x18\v \x03(\tR\n" +
 	"waitingFor\x12\x1a\n" +
-	"\x06age_ms\x18\f \x01(\x04H\x00R\x05ageMs\x88\x01\x01B\t\n" +
+	"\x06age_ms\x18\f \x01(\x04H\x00R\x05ageMs\x88\x01\x01\x12!\n" +
+	"\falignment_ms\x18\r \x01(\x04R\valignmentMs\x12\x17\n" +
+	"\async_ms\x18\x0e \x01(\x04R\x06syncMs\x12\x19\n" +
+	"\basync_ms\x18\x0f \x01(\x04R\aasyncMs\x12!\n" +
+	"\fslowest_task\x18\x10 \x01(\tR\vslowestTask\x12\x1d\n" +
+	"\n" +
+	"slowest_ms\x18\x11 \x01(\x04R\tslowestMs\x12\x12\n" +
+	"\x04full\x18\x12 \x01(\bR\x04fullB\t\n" +
 	"\a_age_ms\"\xce\b\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -4357,9 +4497,19 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x04from\x18\x03 \x01(\rR\x04from\x12\x0e\n" +
 	"\x02to\x18\x04 \x01(\rR\x02to\"*\n" +
 	"\x16ListCheckpointsRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"T\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"\x91\x01\n" +
 	"\x17ListCheckpointsResponse\x129\n" +
-	"\vcheckpoints\x18\x01 \x03(\v2\x17.weir.job.v1.CheckpointR\vcheckpoints\"+\n" +
+	"\vcheckpoints\x18\x01 \x03(\v2\x17.weir.job.v1.CheckpointR\vcheckpoints\x12;\n" +
+	"\n" +
+	"savepoints\x18\x02 \x03(\v2\x1b.weir.job.v1.TakenSavepointR\n" +
+	"savepoints\"o\n" +
+	"\x0eTakenSavepoint\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\x04R\n" +
+	"checkpoint\x12\x13\n" +
+	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"+\n" +
 	"\x17ListTransactionsRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"\xcc\x01\n" +
 	"\x18ListTransactionsResponse\x12\x15\n" +
@@ -4454,7 +4604,7 @@ func file_weir_job_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_job_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_weir_job_v1_job_proto_goTypes = []any{
 	(Partitioning)(0),                  // 0: weir.job.v1.Partitioning
 	(Guarantee)(0),                     // 1: weir.job.v1.Guarantee
@@ -4501,15 +4651,16 @@ var file_weir_job_v1_job_proto_goTypes = []any{
 	(*RescaleJobResponse)(nil),         // 42: weir.job.v1.RescaleJobResponse
 	(*ListCheckpointsRequest)(nil),     // 43: weir.job.v1.ListCheckpointsRequest
 	(*ListCheckpointsResponse)(nil),    // 44: weir.job.v1.ListCheckpointsResponse
-	(*ListTransactionsRequest)(nil),    // 45: weir.job.v1.ListTransactionsRequest
-	(*ListTransactionsResponse)(nil),   // 46: weir.job.v1.ListTransactionsResponse
-	(*ResolveTransactionRequest)(nil),  // 47: weir.job.v1.ResolveTransactionRequest
-	(*ResolveTransactionResponse)(nil), // 48: weir.job.v1.ResolveTransactionResponse
-	(*ReadLogsRequest)(nil),            // 49: weir.job.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),           // 50: weir.job.v1.ReadLogsResponse
-	nil,                                // 51: weir.job.v1.Job.OperatorParallelismEntry
-	nil,                                // 52: weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
-	nil,                                // 53: weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
+	(*TakenSavepoint)(nil),             // 45: weir.job.v1.TakenSavepoint
+	(*ListTransactionsRequest)(nil),    // 46: weir.job.v1.ListTransactionsRequest
+	(*ListTransactionsResponse)(nil),   // 47: weir.job.v1.ListTransactionsResponse
+	(*ResolveTransactionRequest)(nil),  // 48: weir.job.v1.ResolveTransactionRequest
+	(*ResolveTransactionResponse)(nil), // 49: weir.job.v1.ResolveTransactionResponse
+	(*ReadLogsRequest)(nil),            // 50: weir.job.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),           // 51: weir.job.v1.ReadLogsResponse
+	nil,                                // 52: weir.job.v1.Job.OperatorParallelismEntry
+	nil,                                // 53: weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
+	nil,                                // 54: weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
 }
 var file_weir_job_v1_job_proto_depIdxs = []int32{
 	1,  // 0: weir.job.v1.Operator.guarantee:type_name -> weir.job.v1.Guarantee
@@ -4535,48 +4686,49 @@ var file_weir_job_v1_job_proto_depIdxs = []int32{
 	22, // 20: weir.job.v1.Job.last_checkpoint:type_name -> weir.job.v1.Checkpoint
 	16, // 21: weir.job.v1.Job.failures:type_name -> weir.job.v1.Failure
 	13, // 22: weir.job.v1.Job.lost:type_name -> weir.job.v1.LostOutput
-	51, // 23: weir.job.v1.Job.operator_parallelism:type_name -> weir.job.v1.Job.OperatorParallelismEntry
-	52, // 24: weir.job.v1.SubmitJobRequest.operator_parallelism:type_name -> weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
+	52, // 23: weir.job.v1.Job.operator_parallelism:type_name -> weir.job.v1.Job.OperatorParallelismEntry
+	53, // 24: weir.job.v1.SubmitJobRequest.operator_parallelism:type_name -> weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
 	23, // 25: weir.job.v1.GetJobResponse.job:type_name -> weir.job.v1.Job
 	23, // 26: weir.job.v1.ListJobsResponse.jobs:type_name -> weir.job.v1.Job
 	2,  // 27: weir.job.v1.ExplainJobResponse.state:type_name -> weir.job.v1.JobState
 	33, // 28: weir.job.v1.ExplainJobResponse.findings:type_name -> weir.job.v1.Finding
-	53, // 29: weir.job.v1.RescaleJobRequest.operator_parallelism:type_name -> weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
+	54, // 29: weir.job.v1.RescaleJobRequest.operator_parallelism:type_name -> weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
 	22, // 30: weir.job.v1.ListCheckpointsResponse.checkpoints:type_name -> weir.job.v1.Checkpoint
-	14, // 31: weir.job.v1.ListTransactionsResponse.transactions:type_name -> weir.job.v1.Transaction
-	15, // 32: weir.job.v1.ListTransactionsResponse.held:type_name -> weir.job.v1.HeldOutput
-	14, // 33: weir.job.v1.ResolveTransactionResponse.transaction:type_name -> weir.job.v1.Transaction
-	24, // 34: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
-	26, // 35: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
-	28, // 36: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
-	30, // 37: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
-	32, // 38: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
-	35, // 39: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
-	37, // 40: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
-	39, // 41: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
-	41, // 42: weir.job.v1.JobService.RescaleJob:input_type -> weir.job.v1.RescaleJobRequest
-	43, // 43: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
-	45, // 44: weir.job.v1.JobService.ListTransactions:input_type -> weir.job.v1.ListTransactionsRequest
-	47, // 45: weir.job.v1.JobService.ResolveTransaction:input_type -> weir.job.v1.ResolveTransactionRequest
-	49, // 46: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
-	25, // 47: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
-	27, // 48: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
-	29, // 49: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
-	31, // 50: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
-	34, // 51: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
-	36, // 52: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
-	38, // 53: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
-	40, // 54: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
-	42, // 55: weir.job.v1.JobService.RescaleJob:output_type -> weir.job.v1.RescaleJobResponse
-	44, // 56: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
-	46, // 57: weir.job.v1.JobService.ListTransactions:output_type -> weir.job.v1.ListTransactionsResponse
-	48, // 58: weir.job.v1.JobService.ResolveTransaction:output_type -> weir.job.v1.ResolveTransactionResponse
-	50, // 59: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
-	47, // [47:60] is the sub-list for method output_type
-	34, // [34:47] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	45, // 31: weir.job.v1.ListCheckpointsResponse.savepoints:type_name -> weir.job.v1.TakenSavepoint
+	14, // 32: weir.job.v1.ListTransactionsResponse.transactions:type_name -> weir.job.v1.Transaction
+	15, // 33: weir.job.v1.ListTransactionsResponse.held:type_name -> weir.job.v1.HeldOutput
+	14, // 34: weir.job.v1.ResolveTransactionResponse.transaction:type_name -> weir.job.v1.Transaction
+	24, // 35: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
+	26, // 36: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
+	28, // 37: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
+	30, // 38: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
+	32, // 39: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
+	35, // 40: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
+	37, // 41: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
+	39, // 42: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
+	41, // 43: weir.job.v1.JobService.RescaleJob:input_type -> weir.job.v1.RescaleJobRequest
+	43, // 44: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
+	46, // 45: weir.job.v1.JobService.ListTransactions:input_type -> weir.job.v1.ListTransactionsRequest
+	48, // 46: weir.job.v1.JobService.ResolveTransaction:input_type -> weir.job.v1.ResolveTransactionRequest
+	50, // 47: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
+	25, // 48: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
+	27, // 49: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
+	29, // 50: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
+	31, // 51: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
+	34, // 52: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
+	36, // 53: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
+	38, // 54: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
+	40, // 55: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
+	42, // 56: weir.job.v1.JobService.RescaleJob:output_type -> weir.job.v1.RescaleJobResponse
+	44, // 57: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
+	47, // 58: weir.job.v1.JobService.ListTransactions:output_type -> weir.job.v1.ListTransactionsResponse
+	49, // 59: weir.job.v1.JobService.ResolveTransaction:output_type -> weir.job.v1.ResolveTransactionResponse
+	51, // 60: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
+	48, // [48:61] is the sub-list for method output_type
+	35, // [35:48] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_weir_job_v1_job_proto_init() }
@@ -4594,7 +4746,7 @@ func file_weir_job_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_job_v1_job_proto_rawDesc), len(file_weir_job_v1_job_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
