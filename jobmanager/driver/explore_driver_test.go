@@ -2,7 +2,6 @@ package driver
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -68,7 +67,6 @@ type leaderOut struct {
 	sent  []sentMsg
 	stale bool  // what the TaskManager runs is to be stopped
 	calls uint8 // entries proposed
-	notes []string
 }
 
 // leaderInfo is what the exploration asks about a leader.
@@ -83,24 +81,21 @@ type leaderInfo struct {
 	attempt     uint8
 	state       jobv1.JobState
 	lost        [maxTasks]uint16 // records of which the log says that they are lost
-	text        string
 }
 
 func (x *explorer) internLeader(l *leader) uint32 {
 	key := l.key()
-	if id, ok := x.leaderIndex[key]; ok {
+	if id, ok := x.leaderIndex.get(key); ok {
 		return id
 	}
 	id := uint32(len(x.leaders))
-	x.leaderIndex[key] = id
+	x.leaderIndex.put(key, id)
 	x.leaders = append(x.leaders, l)
 	rec := l.log.record()
 	info := leaderInfo{dead: l.dead(), ended: l.j == nil, conn: l.conn, attempt: uint8(rec.GetAttempt())}
-	info.text = fmt.Sprintf("term %d, %s, attempt %d", l.log.term, strings.ToLower(strings.TrimPrefix(rec.GetState().String(), "JOB_STATE_")), rec.GetAttempt())
 	if l.j != nil {
 		info.internal = uint8(len(l.j.box.queue))
 		info.running = l.j.phase == phaseRunning
-		info.text += fmt.Sprintf(", phase %d", l.j.phase)
 	}
 	info.state = rec.GetState()
 	for _, l := range rec.GetLost() {
@@ -159,11 +154,9 @@ func one(b bool) uint64 {
 // stepLeader lets a driver handle something and returns the number of what came out.
 func (x *explorer) stepLeader(id uint32, op leaderOp) uint32 {
 	key := pair{uint64(id), op.packed()}
-	if n, ok := x.leaderMemo.get(key); ok {
-		x.notes = x.leaderOuts[n].notes
+	if n, ok := x.leaderMemo.get(key); ok && !x.telling {
 		return n
 	}
-	x.notes = nil
 	out := leaderOut{}
 	var n *leader
 	if op.kind == opTakeUp {
@@ -178,7 +171,7 @@ func (x *explorer) stepLeader(id uint32, op leaderOp) uint32 {
 		x.handle(n, op, &out)
 		x.finishStep(n)
 	}
-	out.calls, out.sent, out.notes = n.log.calls, n.sent, x.notes
+	out.calls, out.sent = n.log.calls, n.sent
 	n.sent = nil
 	out.id = x.internLeader(n)
 	number := uint32(len(x.leaderOuts))
@@ -324,7 +317,9 @@ func (x *explorer) firstLeader() *leader {
 	return x.takeUp(former)
 }
 
-// note adds to the story of the present step.
+// note adds to the story of the present step, when one is told.
 func (x *explorer) note(format string, args ...any) {
-	x.notes = append(x.notes, fmt.Sprintf(format, args...))
+	if x.telling {
+		x.notes = append(x.notes, fmt.Sprintf(format, args...))
+	}
 }

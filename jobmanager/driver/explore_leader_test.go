@@ -224,20 +224,20 @@ func (x *explorer) finishStep(l *leader) {
 // dead reports whether the leadership has ended.
 func (l *leader) dead() bool { return l.j != nil && l.j.phase == phaseDone }
 
-// key is the canonical form.
-func (l *leader) key() string {
+// key stands for the canonical form: its hash is long enough for no two to be the same.
+func (l *leader) key() pair {
 	k := keyer{shapes: l.log.x.shapes, now: l.at, buf: l.log.x.buf[:0]}
 	defer func() { l.log.x.buf = k.buf }()
 	k.number(int64(l.log.term))
 	k.buf = append(k.buf, l.conn[:]...)
 	k.message(l.log.record())
 	if l.j == nil {
-		return string(k.buf)
+		return hashed(k.buf)
 	}
 	k.number(int64(l.j.status.live.Load()))
 	k.number(int64(len(l.m.slots.held)*10 + len(l.m.slots.waiting)))
 	k.shapes.of(reflect.TypeFor[job]()).write(&k, unsafe.Pointer(l.j))
-	return string(k.buf)
+	return hashed(k.buf)
 }
 
 func newMetricsForNobody() *Metrics { return NewMetrics(prometheus.NewRegistry()) }

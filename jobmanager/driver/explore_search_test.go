@@ -40,14 +40,15 @@ type explorer struct {
 	metrics *Metrics
 	logger  *slog.Logger
 	shapes  shapes
-	buf     []byte // of the canonical form at work
-	notes   []string
-	vouched []cid // what the log vouches for in the present step
+	buf     []byte   // of the canonical form at work
+	telling bool     // a story is told: steps are taken again
+	notes   []string // of the present step
+	vouched []cid    // what the log vouches for in the present step
 
 	// The leader's side.
 	leaders      []*leader
 	infos        []leaderInfo
-	leaderIndex  map[string]uint32
+	leaderIndex  table
 	leaderMemo   table
 	leaderOuts   []leaderOut
 	listedIn     map[string][]cid
@@ -82,7 +83,7 @@ type explorer struct {
 func newExplorer(ctx context.Context, dir string, sc scenario) *explorer {
 	x := &explorer{
 		scenario: sc, ctx: ctx, dir: dir, bucket: &memBucket{content: map[string][]byte{}}, metrics: newMetricsForNobody(), logger: nobodyReads(),
-		shapes: shapes{}, leaderIndex: map[string]uint32{}, listedIn: map[string][]cid{}, cids: map[string]cid{}, shares: map[[2]uint32][]uint8{},
+		shapes: shapes{}, listedIn: map[string][]cid{}, cids: map[string]cid{}, shares: map[[2]uint32][]uint8{},
 	}
 	x.replacements.number("", nil)
 	x.losses.number("", nil)

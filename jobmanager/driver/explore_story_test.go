@@ -9,6 +9,8 @@ import (
 func (f *finding) tell(x *explorer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\nafter %d steps:\n", f.v, len(f.steps))
+	x.telling = true
+	defer func() { x.telling = false }()
 	s := unpacked(x.states[0])
 	for i, a := range f.steps {
 		fmt.Fprintf(&b, "%3d  %s\n", i+1, x.describe(s, a))
@@ -24,7 +26,7 @@ func (f *finding) tell(x *explorer) string {
 			}
 		}
 		if next.leader != s.leader {
-			fmt.Fprintf(&b, "       leader: %s\n", x.infos[next.leader].text)
+			fmt.Fprintf(&b, "       leader: %s\n", x.describeLeader(next.leader))
 		}
 		if v != "" {
 			fmt.Fprintf(&b, "     ! %s\n", v)
@@ -93,6 +95,16 @@ func (x *explorer) describe(s state, a action) string {
 	case logUnknownLost, logUnknownApplied:
 		text += fmt.Sprintf("; the fate of entry %d of this step is not known at first", a.fault.at+1)
 	case logFine:
+	}
+	return text
+}
+
+func (x *explorer) describeLeader(id uint32) string {
+	l := x.leaders[id]
+	rec := l.log.record()
+	text := fmt.Sprintf("term %d, %s, attempt %d", l.log.term, strings.ToLower(strings.TrimPrefix(rec.GetState().String(), "JOB_STATE_")), rec.GetAttempt())
+	if l.j != nil {
+		text += fmt.Sprintf(", phase %d", l.j.phase)
 	}
 	return text
 }

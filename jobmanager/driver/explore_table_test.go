@@ -1,6 +1,10 @@
 package driver
 
-import "math/bits"
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math/bits"
+)
 
 // pair is a key of two numbers; what it stands for is packed into them.
 type pair [2]uint64
@@ -15,6 +19,12 @@ type table struct {
 type tableSlot struct {
 	key   pair
 	value uint32 // one more than it; 0 for an empty slot
+}
+
+// hashed stands for something long.
+func hashed(b []byte) pair {
+	h := sha256.Sum256(b)
+	return pair{binary.LittleEndian.Uint64(h[:8]), binary.LittleEndian.Uint64(h[8:16])}
 }
 
 func (p pair) hash() uint64 {
