@@ -15,8 +15,18 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Checksum is CRC32C (Castagnoli).
 func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// maxBlock bounds a block of several rows. Two of them with their keys fill eight pages of a bbolt leaf.
-const maxBlock = 16<<10 - 256
+// A block is small, so that few rows are passed to find one, unless rows are large. A leaf of bbolt has two blocks at least; two small
+// ones with their keys fill one page, two large ones eight.
+const (
+	smallBlock = 2 << 10
+	largeBlock = 16 << 10
+	// blockOverhead is what bbolt adds to a block and its key, at most.
+	blockOverhead = 28
+	// fewRows in what would be a small block make it a large one.
+	fewRows = 8
+	// manyRows end a block whatever its size.
+	manyRows = 64
+)
 
 const blockHeader = 4 // CRC32C of what follows
 
@@ -27,18 +37,32 @@ type blockBuilder struct {
 	first []byte
 	last  []byte
 	rows  int
+	large bool
 }
 
 // fits reports whether a row can be added without exceeding the block size.
 func (b *blockBuilder) fits(key, value []byte) bool {
-	return b.rows == 0 || len(b.buf)+len(key)+len(value)+3*binary.MaxVarintLen32 <= maxBlock
+	if b.rows == 0 {
+		return true
+	}
+	size := len(b.buf) + len(key) + len(value) + 3*binary.MaxVarintLen32 + min(len(b.first), maxBlockKey) + blockOverhead
+	if !b.large {
+		if b.rows >= manyRows {
+			return false
+		}
+		if size <= smallBlock {
+			return true
+		}
+		b.large = b.rows < fewRows
+	}
+	return b.large && size <= largeBlock-256
 }
 
 func (b *blockBuilder) add(key, value []byte, tombstone bool) {
 	if b.rows == 0 {
 		b.buf = append(b.buf[:0], 0, 0, 0, 0)
 		b.first = append(b.first[:0], key...)
-		b.last = b.last[:0]
+		b.last, b.large = b.last[:0], false
 	}
 	shared := commonPrefix(b.last, key)
 	b.buf = binary.AppendUvarint(b.buf, uint64(shared))
@@ -75,6 +99,7 @@ func commonPrefix(a, b []byte) int {
 type blockReader struct {
 	rest      []byte
 	key       []byte
+	shared    int // length of the start that key shares with the key before
 	value     []byte
 	tombstone bool
 }
@@ -107,6 +132,7 @@ func (r *blockReader) next() (bool, error) {
 		stored > uint64(len(r.rest))-unshared || shared+unshared < PrefixSize {
 		return false, fmt.Errorf("%w: row lengths %d, %d, %d", ErrCorrupt, shared, unshared, size)
 	}
+	r.shared = int(shared)
 	r.key = append(r.key[:shared], r.rest[:unshared]...)
 	r.value = r.rest[unshared : unshared+stored : unshared+stored]
 	r.tombstone = size == 0
@@ -114,7 +140,35 @@ func (r *blockReader) next() (bool, error) {
 	return true, nil
 }
 
+// seek moves on to the first row whose key is not less than key; it begins before the first row. Rows that agree with the one before
+// further than that one with key are less than key too.
+func (r *blockReader) seek(key []byte) (found bool, err error) {
+	for agreed := 0; ; {
+		more, err := r.next()
+		if !more || err != nil {
+			return false, err
+		}
+		switch {
+		case r.shared > agreed:
+		case r.shared < agreed:
+			return true, nil
+		default:
+			for agreed < len(r.key) && agreed < len(key) && r.key[agreed] == key[agreed] {
+				agreed++
+			}
+			if agreed == len(key) || agreed < len(r.key) && r.key[agreed] > key[agreed] {
+				return true, nil
+			}
+		}
+	}
+}
+
 func (r *blockReader) cut() (uint64, bool) {
+	if len(r.rest) > 0 && r.rest[0] < 0x80 {
+		n := r.rest[0]
+		r.rest = r.rest[1:]
+		return uint64(n), true
+	}
 	n, size := binary.Uvarint(r.rest)
 	if size <= 0 {
 		return 0, false

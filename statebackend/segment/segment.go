@@ -172,9 +172,17 @@ func (c *Cursor) Tombstone() bool { return c.row.tombstone }
 // Seek moves to the first row whose key is not less than key.
 func (c *Cursor) Seek(key []byte) {
 	block, ok := c.seekBlock(key)
-	c.load(block, ok)
-	for c.valid && bytes.Compare(c.row.key, key) < 0 {
-		c.Next()
+	for c.valid = false; ok && c.err == nil; block, ok = c.nextBlock() {
+		if err := c.row.reset(block); err != nil {
+			c.fail(err)
+			return
+		}
+		found, err := c.row.seek(key)
+		c.valid = found
+		if found || err != nil {
+			c.fail(err)
+			return
+		}
 	}
 }
 
