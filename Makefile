@@ -31,7 +31,7 @@ TESTFLAGS := -shuffle=on -vet=off -ldflags=-w
 # Packages whose tests start processes and brokers; they run one after the other, after the rest.
 E2E      := ./test/...
 
-.PHONY: help build demo test test-unit test-race test-explore test-e2e test-robustness mutations fuzz bench lint fix generate verify check-go check-test-tools
+.PHONY: help build demo test test-unit test-race test-explore test-e2e test-robustness mutations fuzz bench bench-state lint fix generate verify check-go check-test-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | awk -F ':.*?## ' '{printf "  %-17s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ fuzz: check-go ## run each fuzz test for FUZZTIME (default 20s)
 
 bench: check-test-tools ## measure against a hand-written program; see bench/README.md
 	go run ./bench
+
+bench-state: check-go ## measure large state: pauses, written bytes, restores, a memory budget; takes some minutes and 8 GB of disk
+	go run ./bench/state
 
 $(TOOLS)/.installed: Makefile
 	@mkdir -p $(TOOLS)

@@ -197,6 +197,8 @@ type Runtime struct {
 	Stats                *Stats
 	// Dir is a local scratch directory of this instance, emptied at the attempt's end.
 	Dir string
+	// StateMemory bounds the keyed state that the instance holds in memory, in bytes, by estimate; 0 means no bound.
+	StateMemory int64
 	// Segments stores and fetches the instance's state files.
 	Segments statebackend.SegmentStore
 	// Restored holds the operator's snapshots of the restore point: its own when the parallelism is unchanged, else those of all

@@ -48,6 +48,9 @@ func (b *Backend[K]) CheckpointCompleted(n uint64) { b.core.checkpointCompleted(
 // Bytes estimates the size of the state in bytes.
 func (b *Backend[K]) Bytes() int64 { return b.core.bytes() }
 
+// Over reports whether the state in memory exceeds the memory budget with everything evicted that could be. It is for each record.
+func (b *Backend[K]) Over() bool { return b.core.memory.excess > 0 }
+
 // Pressure tells how the state in memory stands with the memory budget. It costs nothing.
 func (b *Backend[K]) Pressure() Pressure { return b.core.pressure() }
 

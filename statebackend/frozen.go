@@ -62,6 +62,7 @@ func (c *core) checkpointCompleted(n uint64) {
 				d.state.release()
 			}
 			c.install(f)
+			c.reclaim()
 			c.comeBack()
 		}
 		if f.checkpoint < n {

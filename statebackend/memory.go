@@ -76,6 +76,11 @@ func (c *core) reclaim() {
 		used -= freed
 	}
 	m.excess = max(0, used-m.budget)
+	if evicted > maxVisits/8 {
+		m.excess = 0 // there is more to evict
+		m.room = max(c.limits.minRoom, evicted/2)
+		return
+	}
 	if m.excess > 0 {
 		m.wanted = true
 		m.room = max(c.limits.minRoom, evicted/2)

@@ -33,7 +33,7 @@ type limits struct {
 
 // defaultLimits keep segments below 128 MiB, Bloom filter included.
 var defaultLimits = limits{
-	inline: 16 << 10, soft: 96 << 20, hard: 112 << 20, maxRuns: 8, fan: 4, maxSegments: 512, sweepFrom: 64 << 20, step: 8 << 20, pace: 8, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
+	inline: 16 << 10, soft: 16 << 20, hard: 112 << 20, maxRuns: 8, fan: 4, maxSegments: 512, sweepFrom: 64 << 20, step: 8 << 20, pace: 8, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
 }
 
 // run is the segments that one checkpoint wrote, which lie side by side.

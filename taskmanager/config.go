@@ -13,6 +13,7 @@ import (
 	"github.com/weir-stream/weir/internal/config"
 	"github.com/weir-stream/weir/internal/loopback"
 	"github.com/weir-stream/weir/internal/nodetls"
+	"github.com/weir-stream/weir/internal/sysmem"
 )
 
 // Config configures a TaskManager. The yaml tags are the keys of its file; WEIR_TM_<KEY> and --<key> override them.
@@ -45,6 +46,10 @@ type Config struct {
 	ArtifactCache config.Bytes `yaml:"artifact_cache" help:"bytes of job binaries cached"`
 	// SegmentCache bounds the local copies of state files in bytes; 0 means no bound; files in use stay beyond it. Default: 20 GiB.
 	SegmentCache config.Bytes `yaml:"segment_cache" help:"bytes of state files cached; 0 means no bound"`
+	// StateMemory bounds the keyed state that the tasks here hold in memory, in bytes, by estimate; each slot has its part. State beyond
+	// it is read from local files. 0 means no bound, else at least 1 MiB for each slot. Default: a quarter of the memory of the machine
+	// or of the container.
+	StateMemory config.Bytes `yaml:"state_memory" help:"bytes of keyed state held in memory by all tasks here; 0 means no bound" default:"a quarter of the memory"`
 	// CancelDeadline is how long a worker may take to stop before it is killed, 0 to 10 min. Default: 5 s.
 	CancelDeadline time.Duration `yaml:"cancel_deadline" help:"how long a worker may take to stop before it is killed"`
 	// ConnectTimeout is how long a worker process may take to connect after its start, 1 s to 10 min. Default: 20 s.
@@ -75,6 +80,7 @@ func Default() Config {
 		LogPerWorker:   16 << 20,
 		ArtifactCache:  2 << 30,
 		SegmentCache:   20 << 30,
+		StateMemory:    config.Bytes(sysmem.Total() / 4),
 		CancelDeadline: 5 * time.Second,
 		ConnectTimeout: 20 * time.Second,
 		StallTimeout:   4 * time.Second,
@@ -136,6 +142,9 @@ func (c Config) Validate() error {
 	}
 	if c.SegmentCache < 0 {
 		bad("segment_cache", "must not be negative")
+	}
+	if c.StateMemory != 0 && c.StateMemory < config.Bytes(c.Slots)<<20 {
+		bad("state_memory", "%s is less than 1MiB for each of %d slots", c.StateMemory, c.Slots)
 	}
 	for _, d := range []struct {
 		key      string

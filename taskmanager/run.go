@@ -69,6 +69,7 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
 		Dir: cfg.DataDir, Slots: cfg.Slots, Bucket: bucket, Segments: segments,
 		BindHost: cfg.BindHost, AdvertiseHost: cfg.advertise(),
 		Encrypt: secure != nil, FirstPort: cfg.WorkerPorts.First, LastPort: cfg.WorkerPorts.Last,
+		StateMemory:    int64(cfg.StateMemory),
 		CancelDeadline: cfg.CancelDeadline, ConnectTimeout: cfg.ConnectTimeout, StallTimeout: cfg.StallTimeout, PlanTimeout: cfg.PlanTimeout,
 		LogRetention: int64(cfg.LogRetention), LogPerWorker: int64(cfg.LogPerWorker), ArtifactCache: int64(cfg.ArtifactCache),
 		Report: func(m *clusterv1.SessionRequest) { n.session.Send(m) },

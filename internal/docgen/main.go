@@ -81,6 +81,8 @@ func keys(w io.Writer, role string, defaults reflect.Value) {
 		switch {
 		case key == "slots":
 			text = "number of CPUs"
+		case key == "state_memory":
+			text = "a quarter of the memory"
 		case text == "":
 			text = " "
 		default:

@@ -50,6 +50,7 @@ type instance[K comparable, T, R any] struct {
 	rt      *operator.Runtime
 	backend *statebackend.Backend[K]
 	handler Handler[K, T, R]
+	brake   keyed.Brake
 	c       Context[K, R]
 }
 
@@ -79,6 +80,9 @@ func (p *instance[K, T, R]) Open(ctx context.Context, rt *operator.Runtime) erro
 
 // Collect implements operator.Collector.
 func (p *instance[K, T, R]) Collect(v T, timestamp int64) error {
+	if p.backend.Over() {
+		p.brake.Press(p.rt, p.backend.Pressure())
+	}
 	p.c.key, p.c.timestamp = p.cfg.Key(v), timestamp
 	return p.handler.Record(&p.c, v)
 }
@@ -121,6 +125,9 @@ func (p *instance[K, T, R]) Snapshot(_ context.Context, b operator.Barrier) (ope
 // CheckpointCompleted implements operator.CheckpointListener.
 func (p *instance[K, T, R]) CheckpointCompleted(n uint64) error {
 	p.backend.CheckpointCompleted(n)
+	if !p.backend.Over() {
+		p.brake.Release()
+	}
 	return nil
 }
 

@@ -60,6 +60,7 @@ type instance[K comparable, T, A, R any] struct {
 	rt      *operator.Runtime
 	out     operator.Collector[R]
 	backend *statebackend.Backend[K]
+	brake   keyed.Brake
 	panes   *statebackend.Panes[K, A]
 
 	trigger   trigger
@@ -114,6 +115,9 @@ func (w *instance[K, T, A, R]) add(v T, t int64) error {
 	if w.verdict.late {
 		w.rt.Stats.Late.Add(1)
 		return nil
+	}
+	if w.backend.Over() {
+		w.brake.Press(w.rt, w.backend.Pressure())
 	}
 	w.next = min(w.next, w.verdict.next)
 	key := w.cfg.Key(v)
@@ -214,6 +218,9 @@ func (w *instance[K, T, A, R]) Snapshot(_ context.Context, b operator.Barrier) (
 // CheckpointCompleted implements operator.CheckpointListener.
 func (w *instance[K, T, A, R]) CheckpointCompleted(n uint64) error {
 	w.backend.CheckpointCompleted(n)
+	if !w.backend.Over() {
+		w.brake.Release()
+	}
 	return nil
 }
 

@@ -15,18 +15,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Checksum is CRC32C (Castagnoli).
 func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// A block is small, so that few rows are passed to find one, unless rows are large. A leaf of bbolt has two blocks at least; two small
-// ones with their keys fill one page, two large ones eight.
+// A block has some tens of rows, so that few are passed to find one, and one of the sizes of which several with their keys fill pages of
+// bbolt, which puts two blocks at least into a leaf.
 const (
-	smallBlock = 2 << 10
-	largeBlock = 16 << 10
+	manyRows = 48
 	// blockOverhead is what bbolt adds to a block and its key, at most.
 	blockOverhead = 28
-	// fewRows in what would be a small block make it a large one.
-	fewRows = 8
-	// manyRows end a block whatever its size.
-	manyRows = 64
 )
+
+// blockSizes are what a block with its key may take, in bytes: 6 to 2 in a page of 4 KiB, then 2 in pages next to each other.
+var blockSizes = [...]int{680, 816, 1020, 1360, 2040, 4088, 8184, 16376}
 
 const blockHeader = 4 // CRC32C of what follows
 
@@ -37,32 +35,35 @@ type blockBuilder struct {
 	first []byte
 	last  []byte
 	rows  int
-	large bool
 }
 
-// fits reports whether a row can be added without exceeding the block size.
+// fits reports whether a row can be added without exceeding the size that the block should have.
 func (b *blockBuilder) fits(key, value []byte) bool {
 	if b.rows == 0 {
 		return true
 	}
-	size := len(b.buf) + len(key) + len(value) + 3*binary.MaxVarintLen32 + min(len(b.first), maxBlockKey) + blockOverhead
-	if !b.large {
-		if b.rows >= manyRows {
+	shared := commonPrefix(b.last, key)
+	size := len(b.buf) + min(len(b.first), maxBlockKey) + blockOverhead
+	next := size + len(key) - shared + len(value) + 2 + binary.MaxVarintLen32
+	if next > blockSizes[len(blockSizes)-1] {
+		return false
+	}
+	if b.rows < manyRows {
+		return true
+	}
+	for _, limit := range blockSizes {
+		if size <= limit && next > limit {
 			return false
 		}
-		if size <= smallBlock {
-			return true
-		}
-		b.large = b.rows < fewRows
 	}
-	return b.large && size <= largeBlock-256
+	return true
 }
 
 func (b *blockBuilder) add(key, value []byte, tombstone bool) {
 	if b.rows == 0 {
 		b.buf = append(b.buf[:0], 0, 0, 0, 0)
 		b.first = append(b.first[:0], key...)
-		b.last, b.large = b.last[:0], false
+		b.last = b.last[:0]
 	}
 	shared := commonPrefix(b.last, key)
 	b.buf = binary.AppendUvarint(b.buf, uint64(shared))

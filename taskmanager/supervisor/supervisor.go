@@ -33,6 +33,8 @@ type Config struct {
 	// So do Encrypt, which puts the data connections of workers under TLS, and the range of their ports; zero means any port.
 	Encrypt             bool
 	FirstPort, LastPort uint16
+	// StateMemory is for the keyed state of all slots, in bytes; 0 means no bound.
+	StateMemory int64
 	// CancelDeadline is how long a worker may take to exit once it should.
 	CancelDeadline time.Duration
 	// ConnectTimeout is how long a started worker may take to connect.

@@ -58,6 +58,7 @@ func newWorker(s *Supervisor, key attemptKey, m *clusterv1.StartWorker, socket s
 	p := m.GetPrepare()
 	p.BindHost, p.AdvertiseHost = s.cfg.BindHost, s.cfg.AdvertiseHost
 	p.Encrypt, p.FirstPort, p.LastPort = s.cfg.Encrypt, uint32(s.cfg.FirstPort), uint32(s.cfg.LastPort)
+	p.StateMemory = uint64(s.cfg.StateMemory) / uint64(max(1, s.cfg.Slots))
 	subtasks := map[uint32]struct{}{}
 	for _, t := range p.GetTasks() {
 		subtasks[t.GetSubtask()] = struct{}{}

@@ -284,6 +284,7 @@ func (b *builder) runtime(v graph.Vertex, k taskKey, i int) (*operator.Runtime, 
 		Stats:          &operator.Stats{},
 		Dir:            dir,
 		Segments:       b.w.cfg.Store,
+		StateMemory:    stateMemory(p.GetStateMemory(), g),
 
 		AllowDroppedState: p.GetRestore().GetAllowDroppedState(),
 		SettleOnly:        p.GetSettleOnly(),
@@ -291,6 +292,19 @@ func (b *builder) runtime(v graph.Vertex, k taskKey, i int) (*operator.Runtime, 
 	}
 	rt.Stats.Lag.Store(-1)
 	return rt, nil
+}
+
+// stateMemory is an instance's part of the memory of its slot, which has one task of each vertex.
+func stateMemory(perSlot uint64, g *graph.Graph) int64 {
+	keyed := 0
+	for _, v := range g.Vertices {
+		for _, op := range v.Operators {
+			if op.Stateful && !op.Source && !op.Sink {
+				keyed++
+			}
+		}
+	}
+	return int64(perSlot / uint64(max(1, keyed)))
 }
 
 func (b *builder) taskDir(k taskKey) string {

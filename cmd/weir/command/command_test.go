@@ -630,7 +630,7 @@ func TestNoCluster(t *testing.T) {
 
 func TestConfigShowsWhatWouldRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tm.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("slots: 3\nstorage_url: file:///srv/weir\ncancel_deadline: 9s\nhost: here\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("slots: 3\nstorage_url: file:///srv/weir\ncancel_deadline: 9s\nstate_memory: 1GiB\nhost: here\n"), 0o600))
 	environ := []string{"WEIR_TM_SLOTS=5", "WEIR_TM_CONFIG=" + file, "WEIR_TM_LOG_RETENTION=64MiB"}
 	code, out, messages := weir(t, environ, "config", "taskmanager", "--slots", "7")
 	require.Zero(t, code, messages)

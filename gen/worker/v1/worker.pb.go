@@ -680,6 +680,8 @@ type Prepare struct {
 	LastPort  uint32 `protobuf:"varint,15,opt,name=last_port,json=lastPort,proto3" json:"last_port,omitempty"`
 	// With settle_only: open the sinks to look at transactions, and commit nothing.
 	InspectOnly bool `protobuf:"varint,20,opt,name=inspect_only,json=inspectOnly,proto3" json:"inspect_only,omitempty"`
+	// Bytes of memory for the keyed state of the tasks of one slot; 0 for no bound; set by the TaskManager.
+	StateMemory uint64 `protobuf:"varint,22,opt,name=state_memory,json=stateMemory,proto3" json:"state_memory,omitempty"`
 	// Parallelism of operators by name that the plan was made with, in place of what the job says.
 	OperatorParallelism map[string]uint32 `protobuf:"bytes,21,rep,name=operator_parallelism,json=operatorParallelism,proto3" json:"operator_parallelism,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields       protoimpl.UnknownFields
@@ -826,6 +828,13 @@ func (x *Prepare) GetInspectOnly() bool {
 		return x.InspectOnly
 	}
 	return false
+}
+
+func (x *Prepare) GetStateMemory() uint64 {
+	if x != nil {
+		return x.StateMemory
+	}
+	return 0
 }
 
 func (x *Prepare) GetOperatorParallelism() map[string]uint32 {
@@ -3010,7 +3019,7 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x13allow_dropped_state\x18\x05 \x01(\bR\x11allowDroppedState\x12;\n" +
 	"\vloss_policy\x18\a \x01(\x0e2\x1a.weir.worker.v1.LossPolicyR\n" +
 	"lossPolicy\x12?\n" +
-	"\freplacements\x18\x06 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xc7\x05\n" +
+	"\freplacements\x18\x06 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\xea\x05\n" +
 	"\aPrepare\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x15\n" +
@@ -3031,7 +3040,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"first_port\x18\x0e \x01(\rR\tfirstPort\x12\x1b\n" +
 	"\tlast_port\x18\x0f \x01(\rR\blastPort\x12!\n" +
-	"\finspect_only\x18\x14 \x01(\bR\vinspectOnly\x12c\n" +
+	"\finspect_only\x18\x14 \x01(\bR\vinspectOnly\x12!\n" +
+	"\fstate_memory\x18\x16 \x01(\x04R\vstateMemory\x12c\n" +
 	"\x14operator_parallelism\x18\x15 \x03(\v20.weir.worker.v1.Prepare.OperatorParallelismEntryR\x13operatorParallelism\x1aF\n" +
 	"\x18OperatorParallelismEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"time"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/operator"
@@ -24,6 +25,7 @@ func Config(rt *operator.Runtime) statebackend.Config {
 		AllowDroppedState: rt.AllowDroppedState,
 		Post:              rt.Post,
 		Logger:            rt.Logger,
+		MemoryBudget:      rt.StateMemory,
 	}
 	for _, s := range rt.Restored {
 		if s.GetKeyed() != nil {
@@ -67,5 +69,31 @@ func Finish(s *snapshotv1.OperatorSnapshot, frozen *statebackend.Frozen) operato
 		}
 		s.Keyed = state
 		return s, nil
+	}
+}
+
+// pause is how long a record waits while changed state exceeds the memory budget: long enough for the state to grow slowly, and short
+// enough for the barrier behind to come through.
+const pause = time.Millisecond
+
+// Brake slows an instance down while its changed state exceeds the memory budget. The zero value is ready.
+type Brake struct{ end func() }
+
+// Press waits a little. The caller has found that the backend is over its budget; the wait stays visible until Release.
+func (b *Brake) Press(rt *operator.Runtime, p statebackend.Pressure) {
+	if b.end == nil {
+		what := fmt.Sprintf("a checkpoint to be completed, since changed state takes %d bytes more than state_memory leaves for it (%d bytes)",
+			p.Excess, p.Budget)
+		rt.Logger.Warn("slowed down by the memory budget", "excess", p.Excess, "budget", p.Budget)
+		b.end = rt.Stats.Waits.Begin(what)
+	}
+	time.Sleep(pause)
+}
+
+// Release tells that the state is within the budget again.
+func (b *Brake) Release() {
+	if b.end != nil {
+		b.end()
+		b.end = nil
 	}
 }
