@@ -17,8 +17,12 @@ import (
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 )
 
-// FormatVersion is the version of the envelope and of the payload that this program writes and reads.
-const FormatVersion = 1
+// FormatVersion is the version of the envelope and of the payload that this program writes and reads. A payload of version
+// RelativeNames, that of a savepoint, is the same, and its names are relative to the folder of the metadata file: it can be moved.
+const (
+	FormatVersion = 1
+	RelativeNames = 2
+)
 
 const (
 	magic      = "WEIRCKP"
@@ -66,14 +70,55 @@ func Decode(name string, data []byte) (*snapshotv1.CheckpointMetadata, error) {
 	if err := proto.Unmarshal(data[headerSize:], m); err != nil {
 		return nil, damaged(err.Error())
 	}
-	if v := m.GetFormatVersion(); v != FormatVersion {
+	if v := m.GetFormatVersion(); v != FormatVersion && v != RelativeNames {
 		return nil, versionError(name, v)
 	}
 	return m, nil
 }
 
 func versionError(name string, v uint32) error {
-	return fmt.Errorf("checkpoint metadata %s %w: %d, this program reads %d; use a version of Weir that does", name, ErrVersion, v, FormatVersion)
+	return fmt.Errorf("checkpoint metadata %s %w: %d, this program reads %d; use a version of Weir that does", name, ErrVersion, v, RelativeNames)
+}
+
+// Place gives the names in what Decode returned the place from which the file called name was read.
+func Place(name string, m *snapshotv1.CheckpointMetadata) {
+	if m.GetFormatVersion() != RelativeNames {
+		return
+	}
+	for _, h := range m.GetTasks() {
+		place(name, h.GetSpilled())
+		for _, f := range h.GetFiles() {
+			f.Name = beside(name, f.GetName())
+		}
+	}
+}
+
+// PlaceTask is Place for the snapshot of a task that m lists.
+func PlaceTask(name string, m *snapshotv1.CheckpointMetadata, task *snapshotv1.TaskSnapshot) {
+	if m.GetFormatVersion() != RelativeNames {
+		return
+	}
+	for _, op := range task.GetOperators() {
+		for _, s := range op.GetKeyed().GetSegments() {
+			place(name, s)
+		}
+	}
+}
+
+func place(metadata string, s *snapshotv1.Segment) {
+	if s.GetName() != "" { // else it is inline
+		s.Name = beside(metadata, s.GetName())
+	}
+}
+
+// beside returns the name of a file in the folder of a metadata file, whose name may be a URL with a query.
+func beside(metadata, name string) string {
+	path, query, found := strings.Cut(metadata, "?")
+	path = path[:strings.LastIndex(path, "/")+1] + name
+	if found {
+		path += "?" + query
+	}
+	return path
 }
 
 // Segment returns the reference to a file of the given content.

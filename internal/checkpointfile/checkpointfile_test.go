@@ -106,3 +106,29 @@ func FuzzDecode(f *testing.F) {
 		require.Empty(t, cmp.Diff(m, other, protocmp.Transform()))
 	})
 }
+
+func TestNamesOfASavepointAreRelativeToItsFolder(t *testing.T) {
+	at := func(metadata string, version uint32) (spilled, file, segment, inline string) {
+		m := &snapshotv1.CheckpointMetadata{FormatVersion: version, Tasks: []*snapshotv1.TaskHandle{{
+			Spilled: &snapshotv1.Segment{Name: "tasks/1"}, Files: []*snapshotv1.FileReference{{Name: "files/1"}},
+		}}}
+		task := &snapshotv1.TaskSnapshot{Operators: []*snapshotv1.OperatorSnapshot{{Keyed: &snapshotv1.KeyedSnapshot{
+			Segments: []*snapshotv1.Segment{{Name: "files/2"}, {Inline: []byte("x")}},
+		}}}}
+		checkpointfile.Place(metadata, m)
+		checkpointfile.PlaceTask(metadata, m, task)
+		segments := task.GetOperators()[0].GetKeyed().GetSegments()
+		return m.GetTasks()[0].GetSpilled().GetName(), m.GetTasks()[0].GetFiles()[0].GetName(), segments[0].GetName(), segments[1].GetName()
+	}
+	for _, c := range []struct{ metadata, folder, query string }{
+		{"file:///srv/moved/metadata", "file:///srv/moved/", ""},
+		{"s3://bucket/sp/metadata?region=r", "s3://bucket/sp/", "?region=r"},
+		{"cluster/sp/metadata", "cluster/sp/", ""},
+	} {
+		spilled, file, segment, inline := at(c.metadata, checkpointfile.RelativeNames)
+		require.Equal(t, []string{c.folder + "tasks/1" + c.query, c.folder + "files/1" + c.query, c.folder + "files/2" + c.query, ""},
+			[]string{spilled, file, segment, inline})
+	}
+	spilled, _, segment, _ := at("file:///srv/moved/metadata", checkpointfile.FormatVersion)
+	require.Equal(t, []string{"tasks/1", "files/2"}, []string{spilled, segment}, "names of a checkpoint are relative to storage")
+}

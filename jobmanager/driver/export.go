@@ -232,7 +232,7 @@ func (m *Manager) exportTo(ctx context.Context, rec *raftv1.JobRecord, id uint64
 	if err := x.rewrite(ctx, md); err != nil {
 		return "", err
 	}
-	md.Savepoint = true
+	md.Savepoint, md.FormatVersion = true, checkpointfile.RelativeNames
 	if _, err := putMetadata(ctx, dst, x.folder+"/metadata", md); err != nil {
 		return "", err
 	}
@@ -342,7 +342,7 @@ func (x *exporter) rewrite(ctx context.Context, md *snapshotv1.CheckpointMetadat
 				if !ok {
 					return fmt.Errorf("snapshot of %s[%d] needs %s, which its handle does not name", h.GetVertex(), h.GetSubtask(), s.GetName())
 				}
-				s.Name = x.url(to)
+				s.Name = x.below(to)
 			}
 		}
 		data, err := proto.MarshalOptions{Deterministic: true}.Marshal(snap)
@@ -352,7 +352,7 @@ func (x *exporter) rewrite(ctx context.Context, md *snapshotv1.CheckpointMetadat
 		h.Files = slices.DeleteFunc(h.Files, (*snapshotv1.FileReference).GetRecords)
 		for _, f := range h.GetFiles() {
 			if to, ok := x.names[f.GetName()]; ok {
-				f.Name = x.url(to)
+				f.Name = x.below(to)
 			}
 		}
 		h.Committables = 0
@@ -364,13 +364,12 @@ func (x *exporter) rewrite(ctx context.Context, md *snapshotv1.CheckpointMetadat
 		if err := putBytes(ctx, x.dst, to, data); err != nil {
 			return err
 		}
-		seg := checkpointfile.Segment(x.url(to), data)
+		seg := checkpointfile.Segment(x.below(to), data)
 		seg.Checkpoint, seg.FormatVersion = h.GetSpilled().GetCheckpoint(), h.GetSpilled().GetFormatVersion()
 		h.Spilled = seg
 	}
 	return nil
 }
 
-func (x *exporter) url(name string) string {
-	return blob.Join(x.root, strings.TrimPrefix(name, x.folder+"/"))
-}
+// below is the name of a file in dst as the savepoint's metadata has it: relative to the savepoint's folder, so that it can be moved.
+func (x *exporter) below(name string) string { return strings.TrimPrefix(name, x.folder+"/") }

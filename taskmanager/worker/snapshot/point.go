@@ -60,6 +60,7 @@ func Read(ctx context.Context, store statebackend.SegmentStore, metadata *snapsh
 	case err != nil:
 		return nil, operator.Fatal(err)
 	}
+	checkpointfile.Place(metadata.GetName(), p.meta)
 	for _, h := range p.meta.GetTasks() {
 		task := &snapshotv1.TaskSnapshot{}
 		data := h.GetSnapshot()
@@ -72,6 +73,7 @@ func Read(ctx context.Context, store statebackend.SegmentStore, metadata *snapsh
 		if err != nil {
 			return nil, fmt.Errorf("read the snapshot of %s[%d] in checkpoint %d: %w", h.GetVertex(), h.GetSubtask(), p.meta.GetCheckpoint(), err)
 		}
+		checkpointfile.PlaceTask(metadata.GetName(), p.meta, task)
 		p.add(task)
 	}
 	return p, nil
