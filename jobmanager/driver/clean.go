@@ -81,12 +81,13 @@ func (c *cleaner) run(ctx context.Context) {
 			result.again = true
 			c.discard(left)
 		}
+		// The search comes first: its record may be older than the one whose garbage follows, and needs all that it retains to be there.
+		if w.sweep != nil {
+			c.orphans(ctx, w.sweep)
+		}
 		if w.rec != nil {
 			ids, ok := c.garbage(ctx, w.rec)
 			result.checkpoints, result.again = ids, result.again || !ok
-		}
-		if w.sweep != nil {
-			c.orphans(ctx, w.sweep)
 		}
 		if result.again || len(result.checkpoints) > 0 {
 			c.box.put(result)
