@@ -395,9 +395,13 @@ func TestPlan(t *testing.T) {
 	require.Equal(t, 3, statebackend.Plan(list(100*mb, mb, mb), mb), "short lists stay")
 	require.Equal(t, 0, statebackend.Plan(list(2*mb, mb, mb), mb), "deltas outweigh the base")
 	require.Equal(t, 0, statebackend.Plan(list(100, 9, 9, 9, 9, 9, 9, 9), 9), "small and long")
-	require.Equal(t, 1, statebackend.Plan(list(100*mb, mb, mb, mb), mb), "deltas of one size are merged")
-	require.Equal(t, 3, statebackend.Plan(list(1000*mb, 90*mb, 4*mb, mb, mb, mb), mb), "a merged delta is left alone")
 	many := []uint64{10_000 * mb}
+	for range 20 {
+		many = append(many, 4*mb)
+	}
+	many = append(many, mb, mb, mb)
+	require.Equal(t, 21, statebackend.Plan(list(many...), mb), "deltas of one size are merged, and merged ones left alone")
+	many = []uint64{10_000 * mb}
 	for range 31 {
 		many = append(many, 4*mb)
 	}

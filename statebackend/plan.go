@@ -13,8 +13,8 @@ type limits struct {
 	soft, hard uint64
 	// maxRuns is the number of runs from which on a small state is merged whole; four times as many are a lot for any.
 	maxRuns int
-	// fan is how many deltas of like size become one.
-	fan int
+	// fan is how many deltas of like size become one, in a list of at least fanFrom runs.
+	fan, fanFrom int
 	// maxSegments is a number of segments that is too large for handles.
 	maxSegments int
 	// sweepFrom is the size of a state from which on a new base is made range by range, with at least step bytes at a time.
@@ -33,7 +33,7 @@ type limits struct {
 
 // defaultLimits keep segments below 128 MiB, Bloom filter included.
 var defaultLimits = limits{
-	inline: 16 << 10, soft: 16 << 20, hard: 112 << 20, maxRuns: 8, fan: 4, maxSegments: 512, sweepFrom: 64 << 20, step: 8 << 20, pace: 8, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
+	inline: 16 << 10, soft: 16 << 20, hard: 112 << 20, maxRuns: 8, fan: 4, fanFrom: 24, maxSegments: 512, sweepFrom: 64 << 20, step: 8 << 20, pace: 8, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
 }
 
 // run is the segments that one checkpoint wrote, which lie side by side.
@@ -84,8 +84,8 @@ func (l limits) newBase(segments []*snapshotv1.Segment, delta uint64) bool {
 	switch {
 	case len(runs) == 0:
 		return true
-	case deltas > l.smallDeltas && deltas > base/20*17:
-		return true // at 17/20, what a sweep adds until it is done is within the size of the base
+	case deltas > l.smallDeltas && deltas > base/20*19:
+		return true // never more than as much again at rest
 	case len(segments) >= l.maxSegments:
 		return true
 	}
@@ -102,7 +102,7 @@ func (l limits) tiers(segments []*snapshotv1.Segment, delta uint64) int {
 		from--
 		merged += runs[from].bytes
 	}
-	if len(runs)-from+1 < l.fan {
+	if len(runs)-from+1 < l.fan || len(runs) < l.fanFrom {
 		from, merged = len(runs), delta
 	}
 	if len(runs) >= l.maxRuns*4 {
