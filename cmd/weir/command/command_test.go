@@ -150,8 +150,10 @@ func (c *cluster) CreateSavepoint(ctx context.Context, m *jobv1.CreateSavepointR
 func (c *cluster) ListCheckpoints(ctx context.Context, m *jobv1.ListCheckpointsRequest) (*jobv1.ListCheckpointsResponse, error) {
 	return &jobv1.ListCheckpointsResponse{Checkpoints: []*jobv1.Checkpoint{
 		{Id: 8, Attempt: 2, State: "in progress", TriggeredAtMs: 1764400000000, WaitingFor: []string{"count/1"}},
-		{Id: 7, Attempt: 2, State: "completed", TriggeredAtMs: 1764399999000, DurationMs: 84, DeltaBytes: 2048, TotalBytes: 5 << 20, Savepoint: true, Path: "file:///sp/1",
-			AlignmentMs: 31, SyncMs: 1, AsyncMs: 40, SlowestTask: "count[1]", SlowestMs: 77, Full: true},
+		{
+			Id: 7, Attempt: 2, State: "completed", TriggeredAtMs: 1764399999000, DurationMs: 84, DeltaBytes: 2048, TotalBytes: 5 << 20, Savepoint: true, Path: "file:///sp/1",
+			AlignmentMs: 31, SyncMs: 1, AsyncMs: 40, SlowestTask: "count[1]", SlowestMs: 77, Full: true,
+		},
 		{Id: 6, Attempt: 1, State: "failed", TriggeredAtMs: 1764399998000, DurationMs: 60000, Failure: "no space left on file:///srv"},
 	}, Savepoints: []*jobv1.TakenSavepoint{
 		{Path: "file:///sp/savepoint-job1-7", Checkpoint: 7, AtMs: 1764400000000},
