@@ -99,6 +99,7 @@ func open(ctx context.Context, address string) (*bucket, error) {
 	}
 	client := awss3.NewFromConfig(cfg, func(o *awss3.Options) {
 		o.UsePathStyle = custom
+		o.DisableLogOutputChecksumValidationSkipped = true // Weir checks what it reads by its own checksums
 		if set.pathStyle != nil {
 			o.UsePathStyle = *set.pathStyle
 		}
