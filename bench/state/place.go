@@ -82,7 +82,6 @@ type state[V any] struct {
 	pauses []time.Duration
 	writes []time.Duration
 	most   uint64
-	bases  int
 }
 
 func open[V any](ctx context.Context, p *place, memory int64, restored ...*snapshotv1.KeyedSnapshot) (*state[V], error) {
