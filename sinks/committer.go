@@ -24,6 +24,7 @@ type committer struct {
 	// committed is told of each checkpoint whose transaction is committed.
 	committed func(checkpoint uint64)
 	durable   bool
+	ordered   bool // nothing is committed behind a failure
 	uid       string
 	limit     time.Duration
 	target    string // for people
@@ -97,7 +98,7 @@ func (c *committer) request(n uint64, done func(error)) {
 }
 
 func (c *committer) run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		c.mu.Lock()
 		var r commitRequest
 		if len(c.requests) > 0 {
@@ -117,12 +118,12 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// serve commits everything up to checkpoint n. On an error the later ones are still tried unless output is lost, and the first
-// error is returned.
+// serve commits everything up to checkpoint n. On an error the later ones are still tried, unless order counts or output is lost, and the
+// first error is returned.
 func (c *committer) serve(ctx context.Context, n uint64) error {
 	c.free(func() []Committable { return c.ledger.Complete(n) })
 	var first error
-	for {
+	for ctx.Err() == nil {
 		c.mu.Lock()
 		e := c.ledger.Next()
 		c.mu.Unlock()
@@ -140,8 +141,8 @@ func (c *committer) serve(ctx context.Context, n uint64) error {
 		if err != nil {
 			err = c.describe("commit", e.Checkpoint, err)
 			c.mu.Lock()
-			// What is lost may be written again, and must not land behind what was written later.
-			c.ledger.Failed(e, errors.Is(err, ErrLost) || c.durable)
+			// A restore commits or writes again what failed, and what was written later must not lie there before it.
+			c.ledger.Failed(e, errors.Is(err, ErrLost) || c.ordered)
 			c.mu.Unlock()
 			if first == nil {
 				first = err
@@ -158,6 +159,9 @@ func (c *committer) serve(ctx context.Context, n uint64) error {
 	}
 	if first != nil {
 		return first
+	}
+	if ctx.Err() != nil {
+		return errClosed
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,8 +216,8 @@ const (
 
 // retry repeats do until it is decided: nil, lost, unknown, or an error that says that repeating cannot mend it. After limit it
 // gives the last error back; a restore goes on from there.
-func retry(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func retry(life context.Context, limit time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(life, limit)
 	defer cancel()
 	for pause := retryFirst; ; pause = min(2*pause, retryMax) {
 		err := do(ctx)
@@ -225,6 +229,9 @@ func retry(ctx context.Context, limit time.Duration, do func(context.Context) er
 		select {
 		case <-ctx.Done():
 			timer.Stop()
+			if life.Err() != nil {
+				return fmt.Errorf("%w; not tried again: %w", err, context.Cause(life))
+			}
 			return fmt.Errorf("%w; given up after %s", err, limit)
 		case <-timer.C:
 		}

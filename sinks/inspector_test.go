@@ -84,7 +84,9 @@ func lostOf(payload string, unknown bool) *sinks.LostError {
 }
 
 func TestRestoredLossesAreToldEachWithItsCheckpoint(t *testing.T) {
-	s := &shown{losses: map[string]*sinks.LostError{"a": lostOf("a", false), "c": lostOf("c", true)}}
+	aborted := lostOf("a", false)
+	aborted.Aborted = true
+	s := &shown{losses: map[string]*sinks.LostError{"a": aborted, "c": lostOf("c", true)}}
 	i, _ := openShown(t, s, nil)
 	err := i.(operator.Committer).RecoverCommit(t.Context(), []*snapshotv1.Committable{restored(3, "a"), restored(4, "b"), restored(5, "c")})
 	require.ErrorIs(t, err, sinks.ErrLost)
@@ -98,6 +100,7 @@ func TestRestoredLossesAreToldEachWithItsCheckpoint(t *testing.T) {
 	require.True(t, told[1].GetUnknown())
 	require.Contains(t, err.Error(), "checkpoint 3: transaction t-a was aborted after it was prepared: 9 records, orders/3 (4 records), orders/4 (5 records)")
 	require.Empty(t, i.(operator.LossReporter).Lost(), "nothing is accepted")
+	require.Contains(t, lostOf("a", false).Error(), "transaction t-a was prepared and is lost: 9 records", "nobody may have aborted it")
 }
 
 func TestAcceptedLossesAreDroppedAndTheOthersCommitted(t *testing.T) {

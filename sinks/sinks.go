@@ -169,8 +169,10 @@ func (e *LostError) Error() string {
 	}
 	if e.Unknown {
 		b.WriteString("it cannot be found out whether transaction " + e.Transaction + " was committed: ")
-	} else {
+	} else if e.Aborted {
 		b.WriteString("transaction " + e.Transaction + " was aborted after it was prepared: ")
+	} else {
+		b.WriteString("transaction " + e.Transaction + " was prepared and is lost: ")
 	}
 	if n := e.Records(); n >= 0 {
 		fmt.Fprintf(&b, "%d records, ", n)

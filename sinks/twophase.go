@@ -38,6 +38,9 @@ type TwoPhaseConfig[T, Txn any] struct {
 	// DurableOutput keeps what prepared transactions hold with the checkpoints, and writes it again when the system has given a
 	// transaction up. It takes exactly-once, and a sink that implements Rewriter.
 	DurableOutput bool
+	// Ordered is for sinks where a later transaction replaces what an earlier one wrote: when a commit has failed, those of later
+	// checkpoints wait for the restore, which commits all in order. Without it they are still tried. Durable output is ordered always.
+	Ordered bool
 	// RetryLimit bounds how long a commit is repeated while it is undecided, before the task fails and a restore goes on with it;
 	// default 1 min.
 	RetryLimit time.Duration
@@ -100,6 +103,7 @@ func (s twoPhaseSink[T, Txn]) NewInstance(g graph.Guarantee) (operator.Instance,
 		return nil, err
 	}
 	d := newTwoPhase(sink, s.cfg.RetryLimit, cmp.Or(s.cfg.Target, s.cfg.Kind))
+	d.ordered = s.cfg.Ordered || s.cfg.DurableOutput
 	if d.durable = s.cfg.DurableOutput; d.durable && d.rewriter == nil {
 		return nil, fmt.Errorf("%s sink: durable output is not supported", s.cfg.Kind)
 	}
@@ -117,6 +121,8 @@ type twoPhase[T, Txn any] struct {
 	out    counter
 	target string
 	waits  *operator.Waits
+	// ordered tells that nothing is committed behind a failed commit.
+	ordered bool
 
 	// life ends at Close. It is kept because Collect takes no context.
 	life   context.Context //nolint:containedctx // as said
@@ -173,7 +179,7 @@ func (d *twoPhase[T, Txn]) Open(ctx context.Context, rt *operator.Runtime) error
 	if r, ok := any(d.sink).(Releaser); ok {
 		d.commits.release = r.Release
 	}
-	d.commits.durable, d.store = d.durable, rt.Segments
+	d.commits.durable, d.commits.ordered, d.store = d.durable, d.ordered, rt.Segments
 	if err := d.sink.Open(ctx, contextOf(rt, graph.ExactlyOnce)); err != nil {
 		return fmt.Errorf("sink %s: %w", d.uid, err)
 	}

@@ -1,6 +1,7 @@
 package sinks_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -90,15 +91,19 @@ func (clock) Now() time.Time { return time.Now() }
 
 func open(t *testing.T, f *fake) operator.Instance {
 	t.Helper()
-	sink := sinks.TwoPhase(sinks.TwoPhaseConfig[int, int]{
-		Kind: "fake", RetryLimit: 10 * time.Second,
-		New: func() (sinks.TwoPhaseCommitSink[int, int], error) { return f, nil },
-	})
+	return openWith(t, f, sinks.TwoPhaseConfig[int, int]{}, slog.New(slog.DiscardHandler))
+}
+
+func openWith(t *testing.T, f *fake, cfg sinks.TwoPhaseConfig[int, int], logger *slog.Logger) operator.Instance {
+	t.Helper()
+	cfg.Kind, cfg.RetryLimit = "fake", 10*time.Second
+	cfg.New = func() (sinks.TwoPhaseCommitSink[int, int], error) { return f, nil }
+	sink := sinks.TwoPhase(cfg)
 	require.False(t, sink.Supports(graph.AtLeastOnce))
 	instance, err := sink.NewInstance(graph.ExactlyOnce)
 	require.NoError(t, err)
 	require.NoError(t, instance.Open(t.Context(), &operator.Runtime{
-		Operator: graph.Operator{UID: "out"}, Clock: clock{}, Logger: slog.New(slog.DiscardHandler), Stats: &operator.Stats{},
+		Operator: graph.Operator{UID: "out"}, Clock: clock{}, Logger: logger, Stats: &operator.Stats{},
 	}))
 	return instance
 }
@@ -230,6 +235,31 @@ func TestErrorOfOneCommitLeavesTheOthersToBeTried(t *testing.T) {
 	require.NoError(t, i.Close())
 }
 
+// Where a later transaction replaces what an earlier one wrote, a restore must not bring the earlier one last.
+func TestErrorOfOneCommitStopsTheOthersWhereOrderCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make([]error, 1000)
+		for i := range stuck {
+			stuck[i] = sinks.ErrRetriable
+		}
+		for name, answers := range map[string][]error{"fatal": {operator.Fatal(errors.New("no right"))}, "undecided": stuck} {
+			f := &fake{answers: map[string][]error{"1": answers}}
+			i := openWith(t, f, sinks.TwoPhaseConfig[int, int]{Ordered: true}, slog.New(slog.DiscardHandler))
+			for n := range uint64(2) {
+				collect(t, i, 7)
+				barrier(t, i, n+1)
+			}
+			require.ErrorIs(t, commit(i, 2), answers[0], name)
+			collect(t, i, 7)
+			require.Equal(t, []uint64{1, 2, 3}, barrier(t, i, 3), name)
+			require.ErrorContains(t, commit(i, 3), "an earlier commit ended with an error", name)
+			require.NotContains(t, f.log(), "commit 2", name)
+			require.NotContains(t, f.log(), "commit 3", name)
+			require.NoError(t, i.Close())
+		}
+	})
+}
+
 func TestLossStopsLaterCommits(t *testing.T) {
 	f := &fake{answers: map[string][]error{"1": {&sinks.LostError{Transaction: "t", Detail: "topic/0 offsets 1 to 2"}}}}
 	i := open(t, f)
@@ -275,6 +305,33 @@ func TestCloseAnswersPendingCommits(t *testing.T) {
 		require.Error(t, <-answers)
 		i.(operator.Committer).Commit(1, func(err error) { answers <- err })
 		require.Error(t, <-answers)
+	})
+}
+
+// A sink that closes asks for nothing more, and does not blame the time that a commit may take.
+func TestCloseDuringACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		f := &fake{answers: map[string][]error{"1": {sinks.ErrRetriable}}}
+		i := openWith(t, f, sinks.TwoPhaseConfig[int, int]{}, slog.New(slog.NewTextHandler(&out, nil)))
+		for n := range uint64(3) {
+			collect(t, i, 7)
+			barrier(t, i, n+1)
+		}
+		answers := make(chan error, 2)
+		for n := range uint64(2) {
+			i.(operator.Committer).Commit(n+2, func(err error) { answers <- err })
+		}
+		synctest.Wait() // the first commit waits to be repeated
+		require.NoError(t, i.Close())
+		err := <-answers
+		require.ErrorIs(t, err, sinks.ErrRetriable)
+		require.ErrorContains(t, err, "not tried again: context canceled")
+		require.NotContains(t, err.Error(), "given up after")
+		require.Error(t, <-answers)
+		require.NotContains(t, f.log(), "commit 2")
+		require.NotContains(t, f.log(), "commit 3")
+		require.Empty(t, out.String())
 	})
 }
 

@@ -260,7 +260,7 @@ func (l *lanes) distrust(lane *lane) {
 
 // committed notes that the transaction with the id is visible.
 func (l *lanes) committed(id string) error {
-	return l.step(id, func(slot int) error { return l.pool.Committed(slot, true) })
+	return l.step(id, l.pool.Committed)
 }
 
 // release frees the id of a committed transaction.

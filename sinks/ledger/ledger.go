@@ -32,13 +32,13 @@ type Entry[C any] struct {
 // concurrent use.
 //
 // Invariants: entries are ordered by checkpoint; at most one is committing; an entry is in every snapshot from the barrier that
-// prepared it until its commit is confirmed; it leaves the ledger only when a completed checkpoint does not list it. After a proven
-// loss nothing more is committed, or later rows would land behind the missing ones.
+// prepared it until its commit is confirmed; it leaves the ledger only when a completed checkpoint does not list it. After a failure
+// that stops, nothing more is committed.
 type Ledger[C any] struct {
 	entries   []*Entry[C]
 	barrier   uint64 // newest barrier
 	completed uint64 // newest completed checkpoint
-	lost      bool
+	stopped   bool
 }
 
 // Prepare records the transaction flushed at barrier n.
@@ -72,9 +72,9 @@ func (l *Ledger[C]) Complete(n uint64) (freed []C) {
 	return l.release()
 }
 
-// Next returns the transaction to commit now, the oldest that a completed checkpoint covers, or nil.
+// Next returns the transaction to commit now, the oldest that a completed checkpoint covers, or nil. One that failed is passed over.
 func (l *Ledger[C]) Next() *Entry[C] {
-	if l.lost {
+	if l.stopped {
 		return nil
 	}
 	for _, e := range l.entries {
@@ -95,10 +95,11 @@ func (l *Ledger[C]) Committed(e *Entry[C]) (freed []C) {
 	return l.release()
 }
 
-// Failed notes that the commit of e ended with an error; lost tells that its output is proven gone.
-func (l *Ledger[C]) Failed(e *Entry[C], lost bool) {
+// Failed notes that the commit of e ended with an error. With stop nothing more is committed: what a restore brings of e would land behind
+// it.
+func (l *Ledger[C]) Failed(e *Entry[C], stop bool) {
 	e.state = failed
-	l.lost = l.lost || lost
+	l.stopped = l.stopped || stop
 }
 
 // Settled reports whether every transaction that checkpoint n covers is committed.

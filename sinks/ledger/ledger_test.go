@@ -51,16 +51,16 @@ func TestLedgerFreesOnlyWhatACompletedCheckpointDoesNotList(t *testing.T) {
 	require.Empty(t, l.Complete(3))
 }
 
-func TestLedgerStopsAfterALoss(t *testing.T) {
-	for _, lost := range []bool{false, true} {
+func TestLedgerStopsAfterAFailureWhenTold(t *testing.T) {
+	for _, stop := range []bool{false, true} {
 		var l transactions
 		for n := uint64(1); n <= 2; n++ {
 			require.NoError(t, l.Prepare(n, n))
 			_, _ = l.Snapshot(n)
 		}
 		l.Complete(2)
-		l.Failed(l.Next(), lost)
-		require.Equal(t, lost, l.Next() == nil, "other errors leave the later ones to be tried")
+		l.Failed(l.Next(), stop)
+		require.Equal(t, stop, l.Next() == nil, "other failures leave the later ones to be tried")
 		require.False(t, l.Settled(2))
 	}
 }
@@ -75,7 +75,7 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 		confirmed := map[uint64]bool{}
 		freed := map[uint64]bool{}
 		lists := map[uint64][]uint64{} // by checkpoint
-		failedAny := false
+		failedAny, stopped := false, false
 		var order []uint64
 		free := func(ns []uint64) {
 			for _, n := range ns {
@@ -123,6 +123,7 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 				if e == nil {
 					return
 				}
+				require.False(t, stopped, "committed behind a failure that stops")
 				require.LessOrEqual(t, e.Checkpoint, completed, "committed before its checkpoint completed")
 				require.False(t, confirmed[e.Checkpoint], "committed twice")
 				order = append(order, e.Checkpoint)
@@ -134,8 +135,9 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 					t.Skip("no commit under way")
 				}
 				if rapid.IntRange(0, 9).Draw(t, "answer") == 0 {
-					l.Failed(running, false)
-					failedAny = true
+					stop := rapid.Bool().Draw(t, "stop")
+					l.Failed(running, stop)
+					failedAny, stopped = true, stopped || stop
 				} else {
 					confirmed[running.Checkpoint] = true
 					free(l.Committed(running))

@@ -236,6 +236,24 @@ func TestStagedRowsThatTheTableRefusesStay(t *testing.T) {
 	require.Equal(t, "a", d.text("SELECT value FROM pairs"))
 }
 
+// A transaction whose move failed does not let newer rows by, or the restore would put its older ones over them.
+func TestUpsertsAreMovedInOrderWhenOneFails(t *testing.T) {
+	d := newDatabase(t, pgtest.Shared(t), pairsTable)
+	sink := d.pairs(postgressink.Upsert("key"))
+	a := start[pair](t, sink, deployment(1, nil))
+	a.Write(pair{1, "old"}, pair{1000, "refused"})
+	a.Barrier(1)
+	a.Write(pair{1, "new"})
+	restored := a.Barrier(2)
+	err := a.TryCommit(2)
+	require.Equal(t, operator.ClassFatal, operator.ClassOf(err), err)
+	require.ErrorContains(t, err, "they stay staged")
+	require.Zero(t, d.value("SELECT count(*) FROM pairs"))
+	d.exec("ALTER TABLE pairs DROP CONSTRAINT pairs_key_check")
+	start[pair](t, sink, deployment(2, restored, sinktest.Former(1)))
+	require.Equal(t, "1 new,1000 refused", d.text("SELECT string_agg(key || ' ' || value, ',' ORDER BY key) FROM pairs"))
+}
+
 func TestFailuresHaveTheirClass(t *testing.T) {
 	d := newDatabase(t, pgtest.Shared(t), pairsTable)
 	for name, c := range map[string]struct {

@@ -10,8 +10,9 @@
 // attempt. A transaction holds a key-share lock on its writer's row until it is over, so who gets that row for update knows that no
 // transaction of the writer is left; and a row that is marked as fenced lets none begin.
 //
-// Invariants: a transaction is named by cluster, job, sink, attempt, subtask and sequence and is never empty. Sequences of one writer are
-// committed in order; writers.settled_through is a sequence up to which all are.
+// Invariants: a transaction is named by cluster, job, sink, attempt, subtask and sequence and is never empty. A writer's
+// transactions are committed in order; when one has failed, those behind it are tried only where rows are inserted, as with Upsert the row
+// that is moved last stays. writers.settled_through is a sequence up to which all are committed.
 //
 // Concurrency: the task's goroutine writes and prepares on one connection; commits run beside it on another. Every wait for the server
 // has a deadline.

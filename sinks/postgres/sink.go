@@ -18,6 +18,7 @@ func New[T any](url, table string, columns []string, bind func(T) []any, opts ..
 		Target:    s.target(),
 		Guarantee: s.guarantee,
 		Validate:  s.validate,
+		Ordered:   len(s.keys) > 0, // the row that is moved last stays
 		New: func() (sinks.TwoPhaseCommitSink[T, *txn], error) {
 			return &transactional[T]{settings: s, bind: bind}, nil
 		},

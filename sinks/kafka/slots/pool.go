@@ -100,11 +100,8 @@ func (p *Pool) PutBack(slot int) error { return p.move(slot, writing, ready) }
 // Prepared notes that the slot's transaction is flushed.
 func (p *Pool) Prepared(slot int) error { return p.move(slot, writing, prepared) }
 
-// Committed notes that the slot's transaction is visible; trusted is false when its client was given up.
-func (p *Pool) Committed(slot int, trusted bool) error {
-	if !trusted {
-		p.dirty[slot] = true
-	}
+// Committed notes that the slot's transaction is visible.
+func (p *Pool) Committed(slot int) error {
 	return p.move(slot, prepared, committed)
 }
 

@@ -61,7 +61,7 @@ func TestPoolInSteadyState(t *testing.T) {
 				_, err := p.Release(committed)
 				require.NoError(t, err)
 			}
-			require.NoError(t, p.Committed(slot, true))
+			require.NoError(t, p.Committed(slot))
 			committed = slot
 		}
 		require.LessOrEqual(t, len(p.slots), 4)
@@ -116,7 +116,10 @@ func TestPoolKeepsItsPromises(t *testing.T) {
 			"commit": func(t *rapid.T) {
 				s := pick(t, prepared)
 				trusted := rapid.Bool().Draw(t, "trusted")
-				require.NoError(t, p.Committed(s, trusted))
+				if !trusted {
+					p.Distrust(s)
+				}
+				require.NoError(t, p.Committed(s))
 				dirty[s] = !trusted
 			},
 			"release": func(t *rapid.T) {
@@ -151,6 +154,6 @@ func TestPoolRefusesWrongMoves(t *testing.T) {
 	require.ErrorIs(t, p.Prepared(0), ErrState)
 	require.ErrorIs(t, p.Started(1), ErrState)
 	require.NoError(t, p.Started(0))
-	require.ErrorIs(t, p.Committed(0, true), ErrState)
+	require.ErrorIs(t, p.Committed(0), ErrState)
 	require.ErrorIs(t, p.PutBack(0), ErrState)
 }
