@@ -133,7 +133,7 @@ func applyPool(p *kafkaslots.Pool, op poolOp) (out poolOut) {
 	case poolPrepared:
 		err = p.Prepared(int(op.slot))
 	case poolCommitted:
-		err = p.Committed(int(op.slot), true)
+		err = p.Committed(int(op.slot))
 	case poolRelease:
 		_, err = p.Release(int(op.slot))
 	}

@@ -176,6 +176,41 @@ func TestPendingFileThatIsGoneIsALoss(t *testing.T) {
 	}
 }
 
+// A loss that is accepted is dropped, and the rest asked for again. Dies the worker before the log has the loss, its successor finds it again.
+func TestLossIsFoundAgainAfterTheRestIsCommitted(t *testing.T) {
+	dir := t.TempDir()
+	first := start[int](t, lines(dir), deployment(1, nil))
+	var restored []*snapshotv1.Committable
+	for n := range uint64(4) {
+		first.Write(int(n))
+		restored = first.Barrier(n + 1)
+	}
+	require.NoError(t, os.Remove(pendingOf(t, dir, "1.0", 2)))
+	first.Drop()
+
+	for attempt := uint64(2); attempt < 4; attempt++ {
+		a, err := sinktest.Open[int](t, t.Context(), lines(dir), deployment(attempt, nil))
+		require.NoError(t, err)
+		c := a.Instance.(operator.Committer)
+		err = c.RecoverCommit(t.Context(), restored)
+		told := sinks.LossesOf(err)
+		require.Len(t, told, 1, "attempt %d: %v", attempt, err)
+		require.EqualValues(t, 2, told[0].GetCheckpoint())
+		require.NoError(t, c.RecoverCommit(t.Context(), append(restored[:1:1], restored[2:]...)))
+		require.Len(t, relative(t, dir), 3)
+		a.Drop()
+	}
+}
+
+// pendingOf returns the pending file of a transaction.
+func pendingOf(t *testing.T, dir, writer string, sequence int) string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, ".weir", "*", writer, fmt.Sprintf("%06d-000.pending", sequence)))
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	return names[0]
+}
+
 func TestWriterThatWasReplacedIsToldSo(t *testing.T) {
 	dir := t.TempDir()
 	first := start[int](t, lines(dir), deployment(1, nil))

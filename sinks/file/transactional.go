@@ -20,6 +20,9 @@ type transactional[T any] struct {
 	// unsettled are the sequences that are prepared and not committed, ascending; newest is the newest one prepared.
 	unsettled []uint64
 	newest    uint64
+	// lost is the lowest sequence of each writer that was found lost. The driver asks again without what is accepted as lost, and the loss
+	// may not be in the log when this worker dies, so that a successor must find it too.
+	lost map[writer]uint64
 }
 
 // txn stands for the files of the interval, which the sink itself keeps.
@@ -77,7 +80,7 @@ func (s *transactional[T]) Commit(ctx context.Context, c sinks.Committable) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.settings.deadline)
 	defer cancel()
-	if err := publish(ctx, s.store, p); err != nil {
+	if err := s.publish(ctx, p); err != nil {
 		if errors.Is(err, sinks.ErrLost) && p.writer == s.writer {
 			if ferr := unfenced(ctx, s.store, s.writer); ferr != nil {
 				return ferr // removed by a successor that reads the records again
@@ -88,13 +91,37 @@ func (s *transactional[T]) Commit(ctx context.Context, c sinks.Committable) erro
 	return raise(ctx, s.store, p.settledName(), s.settled(p))
 }
 
-// settled returns up to which sequence all transactions of p's writer are committed, now that p is.
+// publish finishes the files of a transaction and notes when it is lost.
+func (s *transactional[T]) publish(ctx context.Context, p *prepared) error {
+	err := publish(ctx, s.store, p)
+	if errors.Is(err, sinks.ErrLost) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.lost == nil {
+			s.lost = make(map[writer]uint64)
+		}
+		if first, ok := s.lost[p.writer]; !ok || p.Sequence < first {
+			s.lost[p.writer] = p.Sequence
+		}
+	}
+	return err
+}
+
+// settled returns up to which sequence all transactions of p's writer are committed, now that p is. It is always below one that is lost.
 func (s *transactional[T]) settled(p *prepared) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	through := s.through(p)
+	if first, ok := s.lost[p.writer]; ok {
+		through = min(through, first-1)
+	}
+	return through
+}
+
+func (s *transactional[T]) through(p *prepared) uint64 {
 	if p.writer != s.writer {
 		return p.Sequence
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.unsettled = slices.DeleteFunc(s.unsettled, func(n uint64) bool { return n == p.Sequence })
 	if len(s.unsettled) > 0 {
 		return s.unsettled[0] - 1
@@ -116,9 +143,9 @@ func (s *transactional[T]) RecoverCommit(ctx context.Context, cs []sinks.Committ
 	var losses []error
 	for _, p := range ps {
 		pctx, cancel := context.WithTimeout(ctx, s.settings.deadline)
-		err := publish(pctx, s.store, p)
-		if err == nil && len(losses) == 0 {
-			err = raise(pctx, s.store, p.settledName(), p.Sequence)
+		err := s.publish(pctx, p)
+		if err == nil {
+			err = raise(pctx, s.store, p.settledName(), s.settled(p))
 		}
 		cancel()
 		if errors.Is(err, sinks.ErrLost) {
