@@ -202,6 +202,35 @@ func TestLossIsFoundAgainAfterTheRestIsCommitted(t *testing.T) {
 	}
 }
 
+// However often a job restarts, the number of files and directories below .weir stays, and what they prove is proven still.
+func TestNothingIsLeftOfFormerAttemptsButTheirMarks(t *testing.T) {
+	dir := t.TempDir()
+	var restored, savepoint []*snapshotv1.Committable
+	var former []operator.FormerAttempt
+	for attempt := uint64(1); attempt <= 6; attempt++ {
+		a := start[int](t, lines(dir), deployment(attempt, restored, former...))
+		former = append(former, sinktest.Former(attempt))
+		a.Write(int(attempt))
+		restored = a.Barrier(attempt)
+		a.Commit(attempt)
+		if attempt == 1 {
+			savepoint = restored
+		}
+		a.Drop()
+		names, err := filepath.Glob(filepath.Join(dir, ".weir", "*", "*"))
+		require.NoError(t, err)
+		require.Len(t, names, 2, "the fence and committed/: %v", names)
+		names, err = filepath.Glob(filepath.Join(dir, ".weir", "*", "committed", "*"))
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(names), 3)
+	}
+	for _, name := range relative(t, dir) {
+		require.NoError(t, os.Remove(filepath.Join(dir, name)))
+	}
+	start[int](t, lines(dir), deployment(7, savepoint, former...))
+	require.Empty(t, relative(t, dir))
+}
+
 // pendingOf returns the pending file of a transaction.
 func pendingOf(t *testing.T, dir, writer string, sequence int) string {
 	t.Helper()

@@ -52,16 +52,24 @@ const (
 
 func (s *dirStore) path(name string) string { return filepath.Join(s.root, filepath.FromSlash(name)) }
 
-func (s *dirStore) Create(_ context.Context, name string) (File, error) {
+func (s *dirStore) Create(ctx context.Context, name string) (File, error) {
 	path := s.path(name)
 	if err := atomicfile.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(strings.TrimSuffix(path, pendingSuffix)+progressSuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, err
+	for {
+		f, err := os.OpenFile(strings.TrimSuffix(path, pendingSuffix)+progressSuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err == nil {
+			return &dirFile{f, path}, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil {
+			return nil, err
+		}
+		// A commit has taken the directory away with its last file.
+		if err := atomicfile.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return nil, err
+		}
 	}
-	return &dirFile{f, path}, nil
 }
 
 type dirFile struct {
@@ -105,7 +113,10 @@ func (s *dirStore) Publish(_ context.Context, from, to string) error {
 	// The new name first: a crash in between then leaves both or the new one, never none.
 	err := atomicfile.SyncDir(filepath.Dir(s.path(to)))
 	if serr := atomicfile.SyncDir(filepath.Dir(s.path(from))); err == nil {
-		err = removed(serr) // the directory goes with its last file
+		err = removed(serr) // another try has taken it away
+	}
+	if err == nil {
+		_ = os.Remove(filepath.Dir(s.path(from))) // with its last file: fails while it holds anything
 	}
 	return err
 }
@@ -118,6 +129,9 @@ func (s *dirStore) Exists(_ context.Context, name string) (bool, error) {
 	if err == nil {
 		// One that was renamed a moment before a crash of its process may not be synced yet.
 		err = atomicfile.SyncDir(filepath.Dir(s.path(name)))
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil // taken away meanwhile, with its directory
+		}
 	}
 	return err == nil, err
 }

@@ -8,7 +8,8 @@
 //
 // Invariants: names are made of sink, attempt, subtask, sequence and part, so no two files ever have the same. A transaction's files are
 // all durable before its barrier is acknowledged. Below .weir, committed/ holds for each writer the sequence up to which all its
-// transactions are committed, so that finished files may be taken away at any time. The fence holds the newest attempt; a writer that
+// transactions are committed, so that finished files may be taken away at any time; it never rises to one that is lost. Those of
+// former writers are gathered in one file of each subtask, a line each, and kept as long as a savepoint may list their transactions. The fence holds the newest attempt; a writer that
 // finds a newer one than its own removes what it just made.
 //
 // Concurrency: the task's goroutine writes; commits run beside it.

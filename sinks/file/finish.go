@@ -93,7 +93,11 @@ func fateOf(ctx context.Context, store Store, p *prepared) (fate, error) {
 	case pending+finished == len(p.Files):
 		return isPartlyCommitted, nil
 	}
-	return isMissing, nil
+	settled, err = formerly(ctx, store, p.writer)
+	if err == nil && p.Sequence <= settled {
+		return isCommitted, nil
+	}
+	return isMissing, err
 }
 
 // publish gives every file of a transaction its name. One that has it already is left alone.
@@ -120,6 +124,11 @@ func publish(ctx context.Context, store Store, p *prepared) error {
 			if settled, err = number(ctx, store, p.settledName()); err != nil {
 				return err
 			}
+			if p.Sequence > settled {
+				if settled, err = formerly(ctx, store, p.writer); err != nil {
+					return err
+				}
+			}
 			known = true
 		}
 		if p.Sequence > settled {
@@ -139,9 +148,13 @@ func recoverAbort(ctx context.Context, store Store, own writer, scope operator.S
 	if err := raise(ctx, store, fenceName(own.Sink), own.Attempt); err != nil {
 		return fmt.Errorf("fence former attempts: %w", err)
 	}
+	var noted []string
 	for name, err := range store.List(ctx, sinkDir(own.Sink)) {
 		if err != nil {
 			return fmt.Errorf("list what former attempts left: %w", err)
+		}
+		if w, former, ok := parseMark(own.Sink, name); ok && w.Subtask%scope.Parallelism == scope.Subtask && (w.Attempt < own.Attempt || former && w == own) {
+			noted = append(noted, name)
 		}
 		l, ok := parseLeftover(own.Sink, name)
 		if !ok || l.Attempt >= own.Attempt || l.Subtask%scope.Parallelism != scope.Subtask {
@@ -150,6 +163,12 @@ func recoverAbort(ctx context.Context, store Store, own writer, scope operator.S
 		if err := store.Remove(ctx, name); err != nil {
 			return fmt.Errorf("remove what attempt %d left: %w", l.Attempt, err)
 		}
+	}
+	if scope.Again {
+		return nil
+	}
+	if err := gather(ctx, store, own, noted); err != nil {
+		return fmt.Errorf("gather what former attempts noted: %w", err)
 	}
 	return nil
 }
