@@ -17,8 +17,8 @@ type Inspector interface {
 	// Inspect tells what the system shows. It changes nothing. pending are the transactions that the driver knows to be prepared, or
 	// committed not long ago; scope names former attempts that may have left some.
 	Inspect(ctx context.Context, pending []Committable, scope operator.Scope) (Inspection, error)
-	// Resolve commits or aborts one transaction, whichever process wrote it. c is its committable; without a Payload there is none. It
-	// is idempotent: already tells that the transaction had ended that way before. An error wraps ErrLost when it was to be committed
+	// Resolve commits or aborts one transaction that Inspect has just shown as pending or as one of the others, whichever process wrote
+	// it. c is its committable; without a Payload there is none. It is idempotent: already tells that the transaction had ended that way before. An error wraps ErrLost when it was to be committed
 	// and is aborted, ErrCommitted when it was to be aborted and is committed, ErrNotFound when it is none of this sink, and ErrUnknown
 	// or ErrRetriable when nobody can tell, or not yet.
 	Resolve(ctx context.Context, id string, c Committable, commit bool) (already bool, err error)
@@ -30,6 +30,8 @@ var (
 	ErrCommitted = errors.New("transaction is committed")
 	// ErrNotFound: the sink has no such transaction.
 	ErrNotFound = errors.New("no such transaction")
+	// ErrNotAsked: the system could not be asked whose the transaction is, and nothing was changed.
+	ErrNotAsked = errors.New("the system cannot be asked")
 )
 
 // Inspection is what a sink's system shows.
@@ -38,6 +40,9 @@ type Inspection struct {
 	Pending []Transaction
 	// Others are all other transactions that are open, of this instance and of former attempts.
 	Others []Transaction
+	// Ended are those of the same share that are committed or aborted, as far as the system still tells. They are not shown; whoever ends
+	// one of them by hand a second time is told that it has ended.
+	Ended []Transaction
 	// Held are the places whose readers do not see everything that is written.
 	Held []Held
 }

@@ -103,29 +103,37 @@ func millis(d time.Duration) int64 {
 	return d.Milliseconds()
 }
 
-// ResolveTransaction implements operator.TransactionInspector: it keeps people from losing records, or writing them twice, by mistake.
+// inspectLimit bounds the look at a sink before one of its transactions is ended: others wait for what comes of it.
+const inspectLimit = 10 * time.Second
+
+// ResolveTransaction implements operator.TransactionInspector: it keeps people from losing records, or writing them twice, by mistake. Only
+// what the sink shows as this instance's share is ended: of everything else nobody here knows whether a checkpoint lists it.
 func (d *twoPhase[T, Txn]) ResolveTransaction(ctx context.Context, r operator.Resolution) (already bool, err error) {
 	pending := d.pending(r.Restored)
-	in, err := d.inspect(ctx, pending, r.Scope)
+	limited, cancel := context.WithTimeout(ctx, inspectLimit)
+	in, err := d.inspect(limited, pending, r.Scope)
+	cancel()
 	if errors.Is(err, errNotShown) {
 		return false, ErrNotFound
 	}
-	if err != nil {
-		return false, fmt.Errorf("sink %s: %w: %w", d.uid, ErrRetriable, err)
+	if err != nil && len(in.Pending) != len(pending) {
+		return false, fmt.Errorf("sink %s: %w: %w", d.uid, ErrNotAsked, err)
 	}
+	is := func(t Transaction) bool { return t.ID == r.ID }
+	i, o := slices.IndexFunc(in.Pending, is), slices.IndexFunc(in.Others, is)
 	var k known
-	open := slices.ContainsFunc(in.Others, func(t Transaction) bool { return t.ID == r.ID })
-	if i := slices.IndexFunc(in.Pending, func(t Transaction) bool { return t.ID == r.ID }); i >= 0 {
+	open := o >= 0
+	if i >= 0 {
 		k = pending[i]
 		open = open || in.Pending[i].State == TransactionPrepared
-		if d.current(in.Pending[i]) {
-			return false, d.ofRunning(r.ID)
-		}
-	}
-	if slices.ContainsFunc(in.Others, func(t Transaction) bool { return t.ID == r.ID && d.current(t) }) {
-		return false, d.ofRunning(r.ID)
 	}
 	switch {
+	case i >= 0 && d.current(in.Pending[i]), o >= 0 && d.current(in.Others[o]):
+		return false, d.ofRunning(r.ID)
+	case i < 0 && o < 0 && err != nil:
+		return false, fmt.Errorf("sink %s: %w: %w", d.uid, ErrNotAsked, err)
+	case i < 0 && o < 0:
+		return in.ended(r.ID, r.Commit)
 	case r.Force, !open: // how it ended cannot be changed any more, and is told
 	case r.Commit && !k.listed:
 		return false, fmt.Errorf("%w: no completed checkpoint lists transaction %s, so its records are read again, or were; committing it shows them twice", operator.ErrSafeguard, r.ID)
@@ -133,6 +141,20 @@ func (d *twoPhase[T, Txn]) ResolveTransaction(ctx context.Context, r operator.Re
 		return false, fmt.Errorf("%w: completed checkpoint %d lists transaction %s, so nobody reads its records again; aborting it loses them", operator.ErrSafeguard, k.checkpoint, r.ID)
 	}
 	return d.inspector.Resolve(ctx, r.ID, k.c, r.Commit)
+}
+
+// ended answers for a transaction that is in neither list, by what is known of how it ended.
+func (in Inspection) ended(id string, commit bool) (already bool, err error) {
+	i := slices.IndexFunc(in.Ended, func(t Transaction) bool { return t.ID == id })
+	switch {
+	case i < 0:
+		return false, fmt.Errorf("%w: %s", ErrNotFound, id)
+	case in.Ended[i].State == TransactionCommitted && !commit:
+		return false, fmt.Errorf("transaction %s: %w", id, ErrCommitted)
+	case in.Ended[i].State == TransactionAborted && commit:
+		return false, fmt.Errorf("transaction %s: %w: it is aborted", id, ErrLost)
+	}
+	return true, nil
 }
 
 func (d *twoPhase[T, Txn]) ofRunning(id string) error {

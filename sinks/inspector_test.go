@@ -23,10 +23,16 @@ type shown struct {
 	others []sinks.Transaction
 	states map[string]sinks.TransactionState // by id; prepared otherwise
 	losses map[string]*sinks.LostError       // by payload
+	ended  []sinks.Transaction
+	away   error // of Inspect
+	none   bool  // Inspect shows nothing
 }
 
 func (s *shown) Inspect(_ context.Context, pending []sinks.Committable, _ operator.Scope) (sinks.Inspection, error) {
-	in := sinks.Inspection{Others: s.others}
+	if s.none {
+		return sinks.Inspection{}, s.away
+	}
+	in := sinks.Inspection{Others: s.others, Ended: s.ended}
 	for _, c := range pending {
 		t := sinks.Transaction{ID: "t-" + string(c.Payload), Attempt: 7, State: sinks.TransactionPrepared, Age: time.Second, Left: -1}
 		if state, ok := s.states[t.ID]; ok {
@@ -34,7 +40,7 @@ func (s *shown) Inspect(_ context.Context, pending []sinks.Committable, _ operat
 		}
 		in.Pending = append(in.Pending, t)
 	}
-	return in, s.call("inspect %d", len(pending))
+	return in, errors.Join(s.away, s.call("inspect %d", len(pending)))
 }
 
 func (s *shown) Resolve(_ context.Context, id string, c sinks.Committable, commit bool) (bool, error) {
@@ -151,7 +157,7 @@ func TestSafeguardsOfTransactionsEndedByHand(t *testing.T) {
 		settle, commit, force bool
 		id                    string
 		state                 sinks.TransactionState
-		refused               bool
+		refused, unknown      bool
 	}{
 		"commit what a checkpoint lists":       {settle: true, commit: true, id: "t-a"},
 		"abort what a checkpoint lists":        {settle: true, id: "t-a", refused: true},
@@ -160,7 +166,9 @@ func TestSafeguardsOfTransactionsEndedByHand(t *testing.T) {
 		"commit that by force":                 {settle: true, commit: true, id: "former", force: true},
 		"abort what no checkpoint lists":       {settle: true, id: "former"},
 		"abort what is committed already":      {settle: true, id: "t-a", state: sinks.TransactionCommitted},
-		"commit what is not there":             {settle: true, commit: true, id: "other"},
+		"commit what is not there":             {settle: true, commit: true, id: "other", unknown: true},
+		"commit what is not there, forced":     {settle: true, commit: true, force: true, id: "other", unknown: true},
+		"abort of another subtask":             {id: "other", force: true, unknown: true},
 		"abort of the running attempt":         {id: "open", refused: true},
 		"abort of the running attempt, forced": {id: "open", force: true, refused: true},
 		"commit of the running attempt":        {id: "t-a", commit: true, force: true, refused: true},
@@ -179,13 +187,68 @@ func TestSafeguardsOfTransactionsEndedByHand(t *testing.T) {
 				ID: test.id, Commit: test.commit, Force: test.force, Restored: listed,
 			})
 			asked := len(s.log()) > 2 // beyond open and inspect
-			if test.refused {
+			switch {
+			case test.refused:
 				require.ErrorIs(t, err, operator.ErrSafeguard)
 				require.False(t, asked, s.log())
+				return
+			case test.unknown:
+				require.ErrorIs(t, err, sinks.ErrNotFound)
+				require.False(t, asked, "nobody knows whether a checkpoint lists it: %v", s.log())
 				return
 			}
 			require.NoError(t, err)
 			require.True(t, asked, s.log())
+		})
+	}
+}
+
+// Whoever repeats the end of a transaction that no checkpoint lists is told how it has ended, and nothing is done.
+func TestATransactionThatHasEndedBefore(t *testing.T) {
+	for name, test := range map[string]struct {
+		commit, already bool
+		state           sinks.TransactionState
+		err             error
+	}{
+		"committed again":          {commit: true, state: sinks.TransactionCommitted, already: true},
+		"aborted again":            {state: sinks.TransactionAborted, already: true},
+		"aborted after a commit":   {state: sinks.TransactionCommitted, err: sinks.ErrCommitted},
+		"committed after an abort": {commit: true, state: sinks.TransactionAborted, err: sinks.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &shown{ended: []sinks.Transaction{{ID: "former", State: test.state}}}
+			i, _ := openShown(t, s, nil)
+			already, err := i.(operator.TransactionInspector).ResolveTransaction(t.Context(), operator.Resolution{ID: "former", Commit: test.commit})
+			require.ErrorIs(t, err, test.err)
+			require.Equal(t, test.already, already)
+			require.Len(t, s.log(), 2, "it is opened and asked: %v", s.log())
+		})
+	}
+}
+
+// Places of which nothing can be told do not keep an operator from a transaction that is shown.
+func TestASinkThatCannotBeAsked(t *testing.T) {
+	away := errors.New("the broker is away")
+	for name, test := range map[string]struct {
+		id   string
+		none bool // nothing is shown
+		err  error
+	}{
+		"nothing is shown": {id: "t-a", none: true, err: sinks.ErrNotAsked},
+		"it is not shown":  {id: "other", err: sinks.ErrNotAsked},
+		"it is shown":      {id: "t-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &shown{away: away, none: test.none}
+			i, _ := openShown(t, s, func(rt *operator.Runtime) { rt.SettleOnly = true })
+			_, err := i.(operator.TransactionInspector).ResolveTransaction(t.Context(), operator.Resolution{
+				ID: test.id, Commit: true, Restored: []*snapshotv1.Committable{restored(3, "a")},
+			})
+			require.ErrorIs(t, err, test.err)
+			require.NotErrorIs(t, err, sinks.ErrRetriable, "the outcome is known: nothing was done")
+			if test.err != nil {
+				require.ErrorIs(t, err, away)
+			}
 		})
 	}
 }

@@ -58,12 +58,25 @@ func (s *transactional[T]) Inspect(ctx context.Context, pending []sinks.Committa
 		out.Pending = append(out.Pending, t)
 	}
 	for _, id := range slices.Sorted(maps.Keys(described)) {
-		if d := described[id]; d.State == stateOngoing && !shown[id] {
+		switch d := described[id]; {
+		case shown[id]:
+		case d.State == stateOngoing:
 			out.Others = append(out.Others, s.describeOpen(d))
+		case endedAs[d.State] != 0:
+			out.Ended = append(out.Ended, sinks.Transaction{ID: id, State: endedAs[d.State]})
 		}
 	}
 	out.Held, err = s.held(ctx, slices.Sorted(maps.Keys(topics)))
 	return out, err
+}
+
+// endedAs is what the coordinator's word for an id says of the transaction that was on it last.
+var endedAs = map[string]sinks.TransactionState{
+	"CompleteCommit":    sinks.TransactionCommitted,
+	"PrepareCommit":     sinks.TransactionCommitted,
+	"CompleteAbort":     sinks.TransactionAborted,
+	"PrepareAbort":      sinks.TransactionAborted,
+	"PrepareEpochFence": sinks.TransactionAborted,
 }
 
 // describePrepared tells what became of a prepared transaction; open tells that it is what is open on its id.
@@ -255,19 +268,15 @@ func (s *transactional[T]) Resolve(ctx context.Context, id string, c sinks.Commi
 	if s.v2 {
 		p.Identity.EndTxnVersion = EndTxnV2
 	}
-	switch d.State {
-	case stateOngoing:
+	switch ended := endedAs[d.State]; {
+	case d.State == stateOngoing:
 		return false, s.end(ctx, p, commit)
-	case "CompleteCommit", "PrepareCommit":
-		if commit {
-			return true, nil
-		}
+	case ended == sinks.TransactionCommitted && !commit:
 		return false, fmt.Errorf("transaction %s: %w", id, sinks.ErrCommitted)
-	case "CompleteAbort", "PrepareAbort", "PrepareEpochFence":
-		if !commit {
-			return true, nil
-		}
+	case ended == sinks.TransactionAborted && commit:
 		return false, fmt.Errorf("transaction %s: %w: it is aborted", id, sinks.ErrLost)
+	case ended != 0:
+		return true, nil
 	}
 	return false, fmt.Errorf("%w: nothing is open on %s", sinks.ErrNotFound, id)
 }

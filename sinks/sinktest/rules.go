@@ -1,12 +1,15 @@
 package sinktest
 
 import (
+	"slices"
+
 	"github.com/stretchr/testify/require"
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sinks"
 )
 
 // startOf starts the first attempt of another job or another sink.
@@ -140,9 +143,11 @@ func (s *suite) zombieBetween() {
 	s.visible(1, 2)
 }
 
-// byHand does what weir txn does, with sinks that show their transactions.
+// byHand does what weir txn does, with sinks that show their transactions. Each of two subtasks has its share: all may be asked to end a
+// transaction, and only the one that answers for it may do so.
 func (s *suite) byHand() {
-	first := s.start(1, graph.ExactlyOnce, nil)
+	const subtasks = 2
+	first := s.startAs(1, 0, subtasks, graph.ExactlyOnce, nil)
 	if _, ok := first.Instance.(operator.TransactionInspector); !ok {
 		s.t.Skip("the driver shows no transactions")
 	}
@@ -152,13 +157,22 @@ func (s *suite) byHand() {
 	first.Barrier(2) // listed by no completed checkpoint
 	first.Drop()
 
-	second, err := Open[int](s.t, s.ctx, s.out.Sink(), Deployment{
-		Job: s.job, Attempt: 2, Parallelism: 1, Guarantee: graph.ExactlyOnce, Checkpoints: Checkpoints(),
-	})
-	require.NoError(s.t, err)
-	hand := second.Instance.(operator.TransactionInspector)
-	scope := operator.Scope{Parallelism: 1, Attempts: []operator.FormerAttempt{Former(1)}}
-	view, err := hand.InspectTransactions(s.ctx, restored, scope)
+	former := Former(1)
+	former.Parallelism = subtasks
+	share := func(subtask int) operator.Scope {
+		return operator.Scope{Subtask: subtask, Parallelism: subtasks, Attempts: []operator.FormerAttempt{former}}
+	}
+	var hands []operator.TransactionInspector
+	var writers []*Attempt[int]
+	for subtask := range subtasks {
+		a, err := Open[int](s.t, s.ctx, s.out.Sink(), Deployment{
+			Job: s.job, Attempt: 2, Subtask: subtask, Parallelism: subtasks, Guarantee: graph.ExactlyOnce, Checkpoints: Checkpoints(),
+		})
+		require.NoError(s.t, err)
+		writers, hands = append(writers, a), append(hands, a.Instance.(operator.TransactionInspector))
+	}
+	hand, other := hands[0], hands[1]
+	view, err := hand.InspectTransactions(s.ctx, restored, share(0))
 	if err != nil && len(view.Transactions) == 0 {
 		s.t.Skipf("the sink shows no transactions: %v", err)
 	}
@@ -174,15 +188,50 @@ func (s *suite) byHand() {
 	require.NotNil(s.t, listed, "the transaction of the restored checkpoint is shown")
 	require.Equal(s.t, jobv1.TransactionState_TRANSACTION_STATE_PREPARED, listed.GetState())
 	require.NotNil(s.t, orphan, "so is one that no checkpoint lists")
+	for _, id := range []string{listed.GetId(), orphan.GetId()} {
+		for _, commit := range []bool{false, true} {
+			_, err := other.ResolveTransaction(s.ctx, operator.Resolution{ID: id, Commit: commit, Force: true, Scope: share(1)})
+			require.ErrorIs(s.t, err, sinks.ErrNotFound, "another subtask does not know which checkpoint lists transaction %s", id)
+		}
+	}
 
-	_, err = hand.ResolveTransaction(s.ctx, operator.Resolution{ID: orphan.GetId(), Commit: false, Restored: restored})
-	require.NoError(s.t, err)
+	_, err = hand.ResolveTransaction(s.ctx, operator.Resolution{ID: orphan.GetId(), Commit: false, Restored: restored, Scope: share(0)})
+	require.NoError(s.t, err, "nobody else has ended it")
 	for i := range 2 {
-		already, err := hand.ResolveTransaction(s.ctx, operator.Resolution{ID: listed.GetId(), Commit: true, Restored: restored})
+		already, err := hand.ResolveTransaction(s.ctx, operator.Resolution{ID: listed.GetId(), Commit: true, Restored: restored, Scope: share(0)})
 		require.NoError(s.t, err)
 		require.Equal(s.t, i > 0, already, "ending a transaction a second time finds it ended")
 	}
-	_, err = hand.ResolveTransaction(s.ctx, operator.Resolution{ID: listed.GetId(), Commit: false, Force: true, Restored: restored})
+	_, err = hand.ResolveTransaction(s.ctx, operator.Resolution{ID: listed.GetId(), Commit: false, Force: true, Restored: restored, Scope: share(0)})
 	require.Error(s.t, err, "what is committed cannot be aborted")
 	s.visible(1)
+	s.byHandOfRunning(hands, writers, share)
+}
+
+// byHandOfRunning asks every subtask to end what one of them has prepared; it is committed all the same.
+func (s *suite) byHandOfRunning(hands []operator.TransactionInspector, writers []*Attempt[int], share func(int) operator.Scope) {
+	const owner = 1
+	for subtask, a := range writers {
+		c := a.Instance.(operator.Committer)
+		require.NoError(s.t, c.RecoverCommit(s.ctx, nil))
+		require.NoError(s.t, c.RecoverAbort(s.ctx, share(subtask)))
+	}
+	writers[owner].Write(3)
+	writers[owner].Barrier(3)
+	view, err := hands[owner].InspectTransactions(s.ctx, nil, share(owner))
+	require.NoError(s.t, err)
+	i := slices.IndexFunc(view.Transactions, func(t *jobv1.Transaction) bool {
+		return t.GetCurrent() && t.GetState() == jobv1.TransactionState_TRANSACTION_STATE_PREPARED
+	})
+	require.GreaterOrEqual(s.t, i, 0, "what the running attempt has prepared is shown")
+	for subtask, h := range hands {
+		want := sinks.ErrNotFound
+		if subtask == owner {
+			want = operator.ErrSafeguard
+		}
+		_, err := h.ResolveTransaction(s.ctx, operator.Resolution{ID: view.Transactions[i].GetId(), Commit: false, Scope: share(subtask)})
+		require.ErrorIs(s.t, err, want, "subtask %d", subtask)
+	}
+	writers[owner].Commit(3)
+	s.visible(1, 3)
 }

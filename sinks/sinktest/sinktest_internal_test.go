@@ -51,6 +51,7 @@ func TestWrongSinksFail(t *testing.T) {
 		"close leaves the current transaction":             "an orderly close leaves nothing open",
 		"proofs are forgotten":                             "a savepoint may list what was committed long ago",
 		"an abort by hand takes what is committed":         "transactions can be looked at and ended by hand",
+		"every subtask shows the share of all":             "transactions can be looked at and ended by hand",
 		"a commit by hand does not say that it was needed": "transactions can be looked at and ended by hand",
 		"flush does nothing":                               "without transactions a flush makes records visible",
 	} {
@@ -368,7 +369,8 @@ func (m *memorySink) Inspect(_ context.Context, pending []sinks.Committable, sco
 	for _, a := range scope.Attempts {
 		for id, t := range m.txns {
 			known := slices.ContainsFunc(pending, func(c sinks.Committable) bool { return idOf(c) == id })
-			if t.writer == m.name(a.Attempt, t.sub) && t.state <= sinks.TransactionPrepared && !known {
+			mine := t.sub < a.Parallelism && t.sub%scope.Parallelism == scope.Subtask || m.fault == "every subtask shows the share of all"
+			if mine && t.writer == m.name(a.Attempt, t.sub) && t.state <= sinks.TransactionPrepared && !known {
 				in.Others = append(in.Others, show(id))
 			}
 		}

@@ -87,19 +87,29 @@ func (d *deployment) fenceAgain(ctx context.Context, c *workerv1.Transactions, d
 	}
 }
 
-// resolve asks one task after the other, until the sink is found whose transaction it is.
+// resolve asks all tasks: only the one whose transaction it is does anything. That another one's system cannot be asked matters when there
+// is none.
 func (d *deployment) resolve(ctx context.Context, attempts []*workerv1.FencedAttempt, c *workerv1.ResolveTransaction, done *workerv1.TransactionsDone) {
-	for _, r := range d.runners {
+	var mu sync.Mutex
+	var notAsked []error
+	d.ask(func(r *runner) {
 		already, err := r.task.ResolveTransaction(ctx, operator.Resolution{ID: c.GetTransaction(), Commit: c.GetCommit(), Force: c.GetForce()},
 			func(uid string) operator.Scope { return scope(attempts, uid, r.task) })
-		if errors.Is(err, sinks.ErrNotFound) {
-			continue
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case errors.Is(err, sinks.ErrNotFound):
+		case errors.Is(err, sinks.ErrNotAsked):
+			notAsked = append(notAsked, err)
+		default:
+			done.Outcome = outcome(already, err)
+			if err != nil {
+				done.Error = err.Error()
+			}
 		}
-		done.Outcome = outcome(already, err)
-		if err != nil {
-			done.Error = err.Error()
-		}
-		return
+	})
+	if err := errors.Join(notAsked...); err != nil && done.GetOutcome() == workerv1.ResolveOutcome_RESOLVE_OUTCOME_NOT_MINE {
+		done.Error = err.Error()
 	}
 }
 

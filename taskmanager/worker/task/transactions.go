@@ -51,8 +51,10 @@ func (t *Task) restored(link int) []*snapshotv1.Committable {
 	return t.links[link].Committables
 }
 
-// ResolveTransaction ends a transaction of one of the task's sinks by hand. The error wraps sinks.ErrNotFound when it is none of theirs.
+// ResolveTransaction ends a transaction of one of the task's sinks by hand. The error wraps sinks.ErrNotFound when it is none of theirs,
+// and sinks.ErrNotAsked when it may be that of one that cannot be asked.
 func (t *Task) ResolveTransaction(ctx context.Context, r operator.Resolution, scope func(uid string) operator.Scope) (already bool, err error) {
+	var notAsked []error
 	for _, c := range t.committers {
 		i, ok := c.Committer.(operator.TransactionInspector)
 		if !ok {
@@ -63,9 +65,16 @@ func (t *Task) ResolveTransaction(ctx context.Context, r operator.Resolution, sc
 			already, err = i.ResolveTransaction(ctx, r)
 			return err
 		})
-		if !errors.Is(err, sinks.ErrNotFound) {
+		switch {
+		case errors.Is(err, sinks.ErrNotFound):
+		case errors.Is(err, sinks.ErrNotAsked):
+			notAsked = append(notAsked, err)
+		default:
 			return already, err
 		}
+	}
+	if err := errors.Join(notAsked...); err != nil {
+		return false, err
 	}
 	return false, fmt.Errorf("%w: %s", sinks.ErrNotFound, r.ID)
 }
