@@ -251,7 +251,6 @@ func TestTransactionsOfAnEndedJob(t *testing.T) {
 		f.preparedWith(attempt)
 		asked := f.sessions.asked("tm1")
 		require.Len(t, asked, 1)
-		require.EqualValues(t, 3, asked[0].GetCompleted())
 		require.EqualValues(t, 1, asked[0].GetAttempts()[0].GetAttempt())
 		requireNoAnswer(t, c)
 		f.eventOf(theTM, attempt, doneEvent(&workerv1.TransactionsDone{Request: asked[0].GetRequest(), Transactions: []*jobv1.Transaction{{Id: "x"}}}))

@@ -54,9 +54,6 @@ func (m *Manager) Transactions(ctx context.Context, rec *raftv1.JobRecord, cmd *
 		return Answers{Problems: []string{"the job's binary is of an older version of Weir and cannot tell of its transactions"}}, nil
 	}
 	cmd.Attempts = rec.GetUnfenced()
-	if last, ok := fsm.LastCheckpoint(rec); ok {
-		cmd.Completed = last.GetId()
-	}
 	if fsm.Terminal(rec.GetState()) {
 		return m.inspectEnded(ctx, rec, cmd)
 	}

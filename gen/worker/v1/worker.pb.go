@@ -1166,8 +1166,6 @@ type Transactions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Comes back in the answer.
 	Request uint64 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
-	// Checkpoint that the log calls the last completed one.
-	Completed uint64 `protobuf:"varint,2,opt,name=completed,proto3" json:"completed,omitempty"`
 	// Former attempts whose transactions are to be looked at too.
 	Attempts []*FencedAttempt `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	// Types that are valid to be assigned to Action:
@@ -1213,13 +1211,6 @@ func (*Transactions) Descriptor() ([]byte, []int) {
 func (x *Transactions) GetRequest() uint64 {
 	if x != nil {
 		return x.Request
-	}
-	return 0
-}
-
-func (x *Transactions) GetCompleted() uint64 {
-	if x != nil {
-		return x.Completed
 	}
 	return 0
 }
@@ -3065,15 +3056,14 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"checkpoint\"\x0f\n" +
 	"\rResumeSources\"\b\n" +
 	"\x06Finish\"\b\n" +
-	"\x06Cancel\"\xc0\x02\n" +
+	"\x06Cancel\"\xb3\x02\n" +
 	"\fTransactions\x12\x18\n" +
-	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1c\n" +
-	"\tcompleted\x18\x02 \x01(\x04R\tcompleted\x129\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\x129\n" +
 	"\battempts\x18\x03 \x03(\v2\x1d.weir.worker.v1.FencedAttemptR\battempts\x12?\n" +
 	"\ainspect\x18\x04 \x01(\v2#.weir.worker.v1.InspectTransactionsH\x00R\ainspect\x12>\n" +
 	"\aresolve\x18\x05 \x01(\v2\".weir.worker.v1.ResolveTransactionH\x00R\aresolve\x122\n" +
 	"\x05fence\x18\x06 \x01(\v2\x1a.weir.worker.v1.FenceAgainH\x00R\x05fenceB\b\n" +
-	"\x06action\"\x15\n" +
+	"\x06actionJ\x04\b\x02\x10\x03R\tcompleted\"\x15\n" +
 	"\x13InspectTransactions\"d\n" +
 	"\x12ResolveTransaction\x12 \n" +
 	"\vtransaction\x18\x01 \x01(\tR\vtransaction\x12\x16\n" +
