@@ -75,13 +75,13 @@ func (m *Manager) cleanEndedOnce(ctx context.Context, rec *raftv1.JobRecord) boo
 	return err == nil || ctx.Err() != nil
 }
 
-// forgetOldest bounds the history. Jobs that may be continued, and those with files left, stay.
+// forgetOldest bounds the history. Jobs that may be continued, those with files left and those with unsettled transactions stay.
 func (m *Manager) forgetOldest() {
 	var ended []string
 	for _, rec := range m.cfg.Log.View().Jobs() {
 		switch rec.GetState() {
 		case jobv1.JobState_JOB_STATE_FINISHED, jobv1.JobState_JOB_STATE_CANCELED:
-			if len(rec.GetGarbage()) == 0 && len(rec.GetCheckpoints()) == 0 {
+			if len(rec.GetGarbage()) == 0 && len(rec.GetCheckpoints()) == 0 && rec.GetUnsettled() == "" {
 				ended = append(ended, rec.GetId())
 			}
 		}

@@ -38,6 +38,7 @@ type errand struct {
 	tm     string
 	token  string
 	box    *mailbox
+	queue  []any         // taken out of box and not looked at
 	over   chan struct{} // closed when the errand has ended
 }
 
@@ -196,13 +197,10 @@ func (e *errand) ask(ctx context.Context, cmd *workerv1.Command, wanted func(*wo
 // await waits for an event of the worker. Its failure or end is the error.
 func (e *errand) await(ctx context.Context, wanted func(*workerv1.Event) bool) (*workerv1.Event, error) {
 	for {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the worker for it did not answer in time: %w", ctx.Err())
-		case <-e.box.ready:
-		}
-		for _, ev := range e.box.take() {
-			switch ev := ev.(type) {
+		for len(e.queue) > 0 {
+			next := e.queue[0]
+			e.queue = e.queue[1:]
+			switch ev := next.(type) {
 			case workerEvent:
 				if failed := ev.ev.GetEvent().GetTaskFailed(); failed != nil {
 					return nil, errors.New(failed.GetMessage())
@@ -217,6 +215,12 @@ func (e *errand) await(ctx context.Context, wanted func(*workerv1.Event) bool) (
 					return nil, fmt.Errorf("TaskManager %s on %s went away", ev.tm.ID, ev.tm.Host)
 				}
 			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the worker for it did not answer in time: %w", ctx.Err())
+		case <-e.box.ready:
+			e.queue = e.box.take()
 		}
 	}
 }
@@ -243,8 +247,10 @@ func (m *Manager) inspectEnded(ctx context.Context, rec *raftv1.JobRecord, cmd *
 			a.add(e.tm, ev.GetTransactionsDone())
 			return a, nil
 		}
+		a.Unanswered = true
 	}
-	return Answers{Problems: []string{err.Error()}}, nil
+	a.Problems = append(a.Problems, err.Error())
+	return a, nil
 }
 
 // SettleAgain has a job that ended with transactions left open settled soon.
@@ -311,8 +317,9 @@ func (m *Manager) settleEndedOnce(ctx context.Context, jobID string) (done bool,
 	}
 	rec = e.rec
 	if lost := prepared.GetLost(); len(lost) > 0 {
-		if _, err := m.cfg.Log.Propose(ctx, LossCommand(jobID, lost)); err != nil {
-			return false, err
+		res, err := m.cfg.Log.Propose(ctx, LossCommand(jobID, lost))
+		if err = cmp.Or(err, res.Err); err != nil {
+			return false, fmt.Errorf("lost output could not be recorded: %w", err)
 		}
 	}
 	start := &workerv1.Command{Command: &workerv1.Command_Start{Start: &workerv1.Start{Fence: rec.GetUnfenced()}}}
@@ -327,7 +334,7 @@ func (m *Manager) settleEndedOnce(ctx context.Context, jobID string) (done bool,
 		cmd.Attempts = append(cmd.Attempts, f.GetAttempt())
 	}
 	res, err := m.cfg.Log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_SettleResult{SettleResult: cmd}})
-	if err != nil {
+	if err = cmp.Or(err, res.Err); err != nil {
 		return false, err
 	}
 	m.cfg.Logger.Info("a job that had ended with unsettled transactions is settled", "job", jobID, "name", rec.GetName())

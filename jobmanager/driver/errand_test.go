@@ -460,3 +460,22 @@ func TestTransactionsOfAnEndedJobWithAPendingReplacement(t *testing.T) {
 		require.Equal(t, 1, f.commits(), "by the one that has written it")
 	})
 }
+
+// What comes together with the event that is waited for is not forgotten.
+func TestAnErrandWhoseWorkerDiesAsSoonAsItIsPrepared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := endedUnsettled(t).begin(t)
+		begun := time.Now()
+		c := f.ask(t.Context())
+		_, attempt := f.errand(1)
+		f.manager.WorkerEvent(theTM, &clusterv1.WorkerEvent{JobId: jobID, Attempt: attempt, Event: &workerv1.Event{
+			Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{}},
+		}})
+		f.manager.WorkerExited(theTM, &clusterv1.WorkerExited{JobId: jobID, Attempt: attempt, ExitCode: 7})
+		a := <-c
+		require.Less(t, time.Since(begun), time.Second)
+		require.Len(t, a.Problems, 1)
+		require.Contains(t, a.Problems[0], "exit code 7")
+		require.True(t, a.Unanswered, "it may have been carried out")
+	})
+}

@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// inquiryTimeout bounds the wait for the workers' answers about transactions.
+	// inquiryTimeout bounds the wait for the workers' answers about transactions, resolveTimeout that for the end of one by hand: a sink
+	// looks first, and its system may take its time to end one.
 	inquiryTimeout = 20 * time.Second
+	resolveTimeout = 90 * time.Second
 	// fenceEvery is the time between two fencings of attempts whose workers are not proven dead.
 	fenceEvery = 30 * time.Second
 )
@@ -25,6 +27,8 @@ type Answers struct {
 	Done []*workerv1.TransactionsDone
 	// Problems says in sentences who did not answer, and what could not be found out.
 	Problems []string
+	// Unanswered tells that somebody to whom the command was sent did not answer: it may have been carried out there.
+	Unanswered bool
 }
 
 // transactionsRequest asks the workers of the running attempt. The reply has room for the answer.
@@ -36,6 +40,7 @@ type transactionsRequest struct {
 // inquiry is a command about transactions that the workers have not all answered.
 type inquiry struct {
 	missing  map[string]bool // TaskManager ids
+	limit    time.Duration
 	deadline time.Time
 	answers  Answers
 	// reply gets the answers; nil when former attempts are fenced again.
@@ -76,7 +81,11 @@ func (j *job) inquire(cmd *workerv1.Transactions, q *inquiry) {
 		j.lastInquiry = uint64(time.Now().UnixNano()) // so that an answer to a former leader is not taken for one
 	}
 	j.lastInquiry++
-	q.missing, q.deadline = make(map[string]bool), time.Now().Add(inquiryTimeout)
+	q.limit = inquiryTimeout
+	if cmd.GetResolve() != nil {
+		q.limit = resolveTimeout
+	}
+	q.missing, q.deadline = make(map[string]bool), time.Now().Add(q.limit)
 	j.inquiries[j.lastInquiry] = q
 	cmd.Request = j.lastInquiry
 	for _, w := range j.living(nil) {
@@ -118,6 +127,7 @@ func (j *job) answerInquiries(overdue func(*inquiry) string) {
 				names = append(names, tm)
 			}
 			slices.Sort(names)
+			q.answers.Unanswered = true
 			q.answers.Problems = append(q.answers.Problems, fmt.Sprintf("no answer of the workers on %s: %s", strings.Join(names, ", "), why))
 		}
 		if q.reply != nil {
@@ -145,7 +155,7 @@ func (j *job) tickInquiries(now time.Time) {
 		if now.Before(q.deadline) {
 			return ""
 		}
-		return fmt.Sprintf("they did not answer within %s", inquiryTimeout)
+		return fmt.Sprintf("they did not answer within %s", q.limit)
 	})
 }
 
@@ -199,8 +209,8 @@ func (j *job) fenced(attempts []uint64) bool {
 	return true
 }
 
-// recordLosses puts into the log what the workers could not commit of the restore point; false when the driver has ended with that. A
-// job that was told to accept losses has accepted them; what a settling attempt finds is for people to decide.
+// recordLosses puts into the log what the workers could not commit of the restore point; false when the driver, or the attempt, has ended with
+// that. A job that was told to accept losses has accepted them; what a settling attempt finds is for people to decide.
 func (j *job) recordLosses() bool {
 	var lost []*jobv1.LostOutput
 	for _, w := range j.att.workers {
@@ -213,7 +223,11 @@ func (j *job) recordLosses() bool {
 		return true
 	}
 	j.logger.Error("output that a completed checkpoint lists is lost", "transactions", len(lost), "accepted", !j.att.settle)
-	_, ok := j.propose(LossCommand(j.id, lost))
+	res, ok := j.propose(LossCommand(j.id, lost))
+	if ok && res.Err != nil {
+		j.fail(failure{class: restartClass, message: "lost output could not be recorded: " + res.Err.Error()})
+		return false
+	}
 	return ok
 }
 

@@ -185,6 +185,7 @@ func TestAnInquiryThatIsNotAnswered(t *testing.T) {
 				require.NoError(t, a.err)
 				require.Len(t, a.Done, 1, "what is known is told")
 				require.Equal(t, []string{test.why}, a.Problems)
+				require.True(t, a.Unanswered, "it may have been carried out")
 			})
 		})
 	}

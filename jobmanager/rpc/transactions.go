@@ -82,6 +82,9 @@ func (s *Services) ResolveTransaction(ctx context.Context, req *jobv1.ResolveTra
 	case workerv1.ResolveOutcome_RESOLVE_OUTCOME_UNKNOWN:
 		return nil, fmt.Errorf("%w: %s; 'weir txn list %s' tells what became of it", grpcerr.ErrUnknownOutcome, done.GetError(), rec.GetId())
 	default:
+		if a.Unanswered {
+			return nil, fmt.Errorf("%w: %s; 'weir txn list %s' tells what became of it", grpcerr.ErrUnknownOutcome, strings.Join(a.Problems, "; "), rec.GetId())
+		}
 		if len(a.Problems) > 0 {
 			return nil, invalid("the transaction cannot be looked at: %s", strings.Join(a.Problems, "; "))
 		}
@@ -105,13 +108,17 @@ func (s *Services) ResolveTransaction(ctx context.Context, req *jobv1.ResolveTra
 }
 
 // decided returns the answer of the worker whose transaction it is, nil without one.
-func decided(a driver.Answers) *workerv1.TransactionsDone {
+func decided(a driver.Answers) (found *workerv1.TransactionsDone) {
 	for _, d := range a.Done {
-		if d.GetOutcome() != workerv1.ResolveOutcome_RESOLVE_OUTCOME_NOT_MINE {
+		switch d.GetOutcome() {
+		case workerv1.ResolveOutcome_RESOLVE_OUTCOME_NOT_MINE:
+		case workerv1.ResolveOutcome_RESOLVE_OUTCOME_UNKNOWN: // of an older binary's sink that could not be asked, perhaps
+			found = cmp.Or(found, d)
+		default:
 			return d
 		}
 	}
-	return nil
+	return found
 }
 
 // keptOutput reports whether a sink keeps the records of its prepared transactions: an aborted one is written again by whoever settles it.
@@ -132,6 +139,10 @@ func (s *Services) recordForced(ctx context.Context, l *Leader, rec *raftv1.JobR
 		Sink: t.GetSink(), Checkpoint: t.GetCheckpoint(), Transaction: t.GetId(), Parts: t.GetParts(), Reason: "aborted by hand", Accepted: true,
 	}
 	for _, p := range t.GetParts() {
+		if p.GetRecords() < 0 { // unknown, and with it the sum
+			lost.Records = -1
+			break
+		}
 		lost.Records += p.GetRecords()
 	}
 	res, err := l.Log.Propose(ctx, driver.LossCommand(rec.GetId(), []*jobv1.LostOutput{lost}))

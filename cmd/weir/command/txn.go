@@ -62,10 +62,15 @@ A running job's own workers look; for a job that has ended a worker is started t
 				}
 			}
 		}
+		var failed error
 		for i, job := range args {
 			resp, err := ask(cmd.Context(), c, &jobv1.ListTransactionsRequest{Job: job}, jobv1.JobServiceClient.ListTransactions)
 			if err != nil {
-				return err
+				if cmd.Context().Err() != nil {
+					return err
+				}
+				failed = errors.Join(failed, fmt.Errorf("job %s: %w", job, err))
+				continue
 			}
 			if flags.output == "json" {
 				err = writeJSON(a.Out, resp)
@@ -79,7 +84,7 @@ A running job's own workers look; for a job that has ended a worker is started t
 				return err
 			}
 		}
-		return nil
+		return failed
 	}
 	return cmd
 }
