@@ -16,9 +16,16 @@ import (
 // errFenced is what a writer meets that a later attempt has taken the place of.
 var errFenced = errors.New("a later attempt of the job has taken over")
 
+// errStillOpen is for a former writer whose transaction could not be ended yet.
+var errStillOpen = errors.New("still has a transaction open")
+
+// errClosed is what work on a control meets that is being closed.
+var errClosed = errors.New("the sink is being closed")
+
 // The SQLSTATEs that are decided by more than their class.
 const (
 	stateUndefinedObject  = "42704"
+	stateUndefinedTable   = "42P01"
 	stateLockNotAvailable = "55P03"
 	stateNoRight          = "42501"
 	stateNoMemory         = "53200" // among others: no room for another prepared transaction

@@ -12,13 +12,19 @@ import (
 const fencePause = 20 * time.Millisecond
 
 // fence ends everything that a writer of a former attempt left open and lets it begin no more. When it returns nil, no transaction of the
-// writer is left and none will be: whoever begins one takes a lock on the writer's row first and then sees it fenced.
-func (c *control) fence(ctx context.Context, w writer) error {
+// writer is left and none will be: whoever begins one takes a lock on the writer's row first and then sees it fenced. Without wait there is
+// one pass, so that commits, which use the same connection, are not held up.
+func (c *control) fence(ctx context.Context, w writer, wait bool) error {
 	return c.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, "INSERT INTO "+in(c.settings.schema, writersTable)+" AS w (sink, attempt, subtask, fenced) VALUES ($1, $2, $3, true) "+
-			"ON CONFLICT (sink, attempt, subtask) DO UPDATE SET fenced = true WHERE NOT w.fenced", w.Sink, w.Attempt, w.Subtask)
+		err := c.mark(ctx, conn, w)
+		if hasState(err, stateUndefinedTable) {
+			// Nobody has written; with the tables, nobody will.
+			if err = c.settings.ensure(ctx, conn, c.settings.bookkeeping()); err == nil {
+				err = c.mark(ctx, conn, w)
+			}
+		}
 		if err != nil {
-			return explain(err)
+			return err
 		}
 		for {
 			if err := c.end(ctx, conn, w); err != nil {
@@ -28,16 +34,30 @@ func (c *control) fence(ctx context.Context, w writer) error {
 			if !hasState(err, stateLockNotAvailable) {
 				return err
 			}
+			if !wait {
+				return stillOpen(w, err)
+			}
 			timer := time.NewTimer(fencePause)
 			select {
 			case <-ctx.Done():
 				timer.Stop()
-				return fmt.Errorf("subtask %d of attempt %d still has a transaction open; end the sessions with application_name %q in pg_stat_activity, which this user may not: %w",
-					w.Subtask, w.Attempt, w.application(), err)
+				return stillOpen(w, err)
 			case <-timer.C:
 			}
 		}
 	})
+}
+
+func stillOpen(w writer, err error) error {
+	return fmt.Errorf("subtask %d of attempt %d %w; end the sessions with application_name %q in pg_stat_activity, which this user may not: %w",
+		w.Subtask, w.Attempt, errStillOpen, w.application(), err)
+}
+
+// mark lets a writer begin no more.
+func (c *control) mark(ctx context.Context, conn *pgx.Conn, w writer) error {
+	_, err := conn.Exec(ctx, "INSERT INTO "+in(c.settings.schema, writersTable)+" AS w (sink, attempt, subtask, fenced) VALUES ($1, $2, $3, true) "+
+		"ON CONFLICT (sink, attempt, subtask) DO UPDATE SET fenced = true WHERE NOT w.fenced", w.Sink, w.Attempt, w.Subtask)
+	return explain(err)
 }
 
 // end cuts the writer's connections and rolls its prepared transactions back.

@@ -14,22 +14,40 @@ import (
 	"github.com/weir-stream/weir/sinks"
 )
 
-// control ends transactions, on a connection of its own that is opened again after an error.
+// control ends transactions, on a connection of its own that is opened again after an error. Who waits for its turn waits no longer than its
+// context and the sink's deadline.
 type control struct {
 	settings *settings
 	server   *server
 	writer   writer
 
-	mu   sync.Mutex
+	// turn is full while somebody uses conn.
+	turn chan struct{}
 	conn *pgx.Conn
+
+	mu      sync.Mutex
+	closing bool
+	cancel  context.CancelFunc // of who has the turn
+}
+
+func (c *control) init(s *settings, m *server, w writer) {
+	c.settings, c.server, c.writer = s, m, w
+	c.turn = make(chan struct{}, 1)
 }
 
 // with runs do with a connection and the sink's deadline.
 func (c *control) with(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, c.settings.deadline)
 	defer cancel()
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for other work on the bookkeeping of the PostgreSQL sink: %w", ctx.Err())
+	}
+	if !c.begin(cancel) {
+		return errClosed
+	}
 	if c.conn == nil || c.conn.IsClosed() {
 		conn, err := c.settings.connect(ctx, c.writer)
 		if err != nil {
@@ -44,9 +62,27 @@ func (c *control) with(ctx context.Context, do func(context.Context, *pgx.Conn) 
 	return err
 }
 
-func (c *control) close() error {
+// begin lets close cut off what goes on; false once it has been called.
+func (c *control) begin(cancel context.CancelFunc) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.cancel = cancel
+	return !c.closing
+}
+
+// close cuts off what goes on and lets nothing begin any more.
+func (c *control) close() error {
+	if c.turn == nil {
+		return nil // never opened
+	}
+	c.mu.Lock()
+	c.closing = true
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.mu.Unlock()
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
 	return closeConn(c.conn)
 }
 
@@ -69,14 +105,17 @@ func (p *prepared) prove(ctx context.Context, conn *pgx.Conn) error {
 	return explain(err)
 }
 
-// proof is what the bookkeeping tells of a transaction.
-type proof struct{ committed, fenced bool }
+// proof is what the bookkeeping tells of a transaction; gone means that there is none any more.
+type proof struct{ committed, fenced, gone bool }
 
 func (p *prepared) proof(ctx context.Context, conn *pgx.Conn) (f proof, err error) {
 	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+in(p.Schema, committedTable)+" WHERE sink = $1 AND attempt = $2 AND subtask = $3 AND sequence = $4)"+
 		" OR EXISTS (SELECT FROM "+in(p.Schema, writersTable)+" WHERE sink = $1 AND attempt = $2 AND subtask = $3 AND settled_through >= $4),"+
 		" EXISTS (SELECT FROM "+in(p.Schema, writersTable)+" WHERE sink = $1 AND attempt = $2 AND subtask = $3 AND fenced)",
 		p.Sink, p.Attempt, p.Subtask, p.Sequence).Scan(&f.committed, &f.fenced)
+	if hasState(err, stateUndefinedTable) {
+		return proof{gone: true}, nil
+	}
 	return f, explain(err)
 }
 
@@ -108,8 +147,11 @@ func (c *control) missing(p *prepared, f proof, how string) error {
 	if f.fenced && p.writer == c.writer {
 		return errFenced
 	}
+	if f.gone {
+		how = "it is not prepared, and the tables of bookkeeping that would tell whether it was committed are gone"
+	}
 	return &sinks.LostError{
-		Transaction: p.gid(p.Sequence), Payload: p.payload, Parts: []sinks.Part{{Place: strings.Join(p.Table, "."), Records: p.Rows, Detail: "in database " + p.Database}},
+		Unknown: f.gone, Transaction: p.gid(p.Sequence), Payload: p.payload, Parts: []sinks.Part{{Place: strings.Join(p.Table, "."), Records: p.Rows, Detail: "in database " + p.Database}},
 		Detail: how,
 	}
 }

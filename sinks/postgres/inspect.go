@@ -71,8 +71,11 @@ func (p *prepared) look(ctx context.Context, conn *pgx.Conn) (sinks.Transaction,
 	}
 	// Asked afterwards: a commit in between is seen here.
 	f, err := p.proof(ctx, conn)
-	if f.committed {
+	switch {
+	case f.committed:
 		t.State = sinks.TransactionCommitted
+	case f.gone:
+		t.State = sinks.TransactionUnknown
 	}
 	return t, err
 }
@@ -149,7 +152,7 @@ func (s *transactional[T]) Resolve(ctx context.Context, id string, c sinks.Commi
 			return fmt.Errorf("%w: %w", sinks.ErrRetriable, err)
 		}
 		switch {
-		case f.committed && commit, !there && !f.committed && !commit && c.Payload != nil:
+		case f.committed && commit, !there && !f.committed && !f.gone && !commit && c.Payload != nil:
 			already = true
 			return nil
 		case f.committed:

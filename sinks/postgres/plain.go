@@ -26,11 +26,11 @@ func (s *plain[T]) Open(ctx context.Context, sc sinks.Context) (err error) {
 	if s.conn, err = s.connect(ctx, writer{Sink: sinkName(sc), Attempt: sc.Attempt, Subtask: sc.Subtask}); err != nil {
 		return err
 	}
-	m, err := s.meet(ctx, s.conn)
+	types, err := s.types(ctx, s.conn)
 	if err != nil {
 		return err
 	}
-	s.batch = batch{columns: s.columns, types: m.types, limit: s.settings.batch}
+	s.batch = batch{columns: s.columns, types: types, limit: s.settings.batch}
 	return nil
 }
 

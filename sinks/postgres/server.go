@@ -50,12 +50,12 @@ type server struct {
 	id, database string
 	version      int
 	maxPrepared  int
-	// types are the types of the sink's columns.
+	// types are the types of the sink's columns, nil where nothing is written.
 	types []uint32
 }
 
-// meet looks at the server and the table.
-func (s *settings) meet(ctx context.Context, conn *pgx.Conn) (*server, error) {
+// meet looks at the server.
+func meet(ctx context.Context, conn *pgx.Conn) (*server, error) {
 	var m server
 	err := conn.QueryRow(ctx, `SELECT current_database(), current_setting('server_version_num')::int, current_setting('max_prepared_transactions')::int`).
 		Scan(&m.database, &m.version, &m.maxPrepared)
@@ -65,6 +65,11 @@ func (s *settings) meet(ctx context.Context, conn *pgx.Conn) (*server, error) {
 	if m.id, err = systemID(ctx, conn); err != nil {
 		return nil, err
 	}
+	return &m, nil
+}
+
+// types looks at the table and returns the types of the sink's columns.
+func (s *settings) types(ctx context.Context, conn *pgx.Conn) ([]uint32, error) {
 	rows, err := conn.Query(ctx, "SELECT "+quoted(s.columns)+" FROM "+s.table.Sanitize()+" WHERE false")
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", strings.Join(s.table, "."), explain(err))
@@ -73,10 +78,11 @@ func (s *settings) meet(ctx context.Context, conn *pgx.Conn) (*server, error) {
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("table %s: %w", strings.Join(s.table, "."), explain(err))
 	}
+	var types []uint32
 	for _, f := range rows.FieldDescriptions() {
-		m.types = append(m.types, f.DataTypeOID)
+		types = append(types, f.DataTypeOID)
 	}
-	return &m, nil
+	return types, nil
 }
 
 // systemID returns what tells a server, with its replicas, from another; empty where the user may not know.

@@ -46,7 +46,7 @@ var (
 	_ sinks.Releaser                      = (*transactional[int])(nil)
 )
 
-// Open looks at server and table, makes what is missing of the bookkeeping, and registers the writer.
+// Open looks at server and table, makes what is missing of the bookkeeping, and registers the writer. Who only settles writes nothing.
 func (s *transactional[T]) Open(ctx context.Context, sc sinks.Context) (err error) {
 	s.logger = sc.Logger
 	s.writer = writer{Sink: sinkName(sc), Attempt: sc.Attempt, Subtask: sc.Subtask}
@@ -55,11 +55,16 @@ func (s *transactional[T]) Open(ctx context.Context, sc sinks.Context) (err erro
 	if s.conn, err = s.connect(ctx, s.writer); err != nil {
 		return err
 	}
-	s.control = control{settings: &s.settings, writer: s.writer}
-	if s.server, err = s.meet(ctx, s.conn); err != nil {
+	if s.server, err = meet(ctx, s.conn); err != nil {
 		return err
 	}
-	s.control.server = s.server
+	s.control.init(&s.settings, s.server, s.writer)
+	if sc.SettleOnly {
+		return nil // the table may be gone or another one, and nothing will be written to it
+	}
+	if s.server.types, err = s.types(ctx, s.conn); err != nil {
+		return err
+	}
 	s.batch = batch{columns: s.columns, types: s.server.types, limit: s.settings.batch}
 	if err := s.ensure(ctx, s.conn, s.bookkeeping()); err != nil {
 		return err
@@ -232,16 +237,20 @@ func (s *transactional[T]) RecoverCommit(ctx context.Context, cs []sinks.Committ
 	return errors.Join(losses...)
 }
 
-// RecoverAbort ends what former attempts left and keeps their writers from doing more.
+// RecoverAbort ends what former attempts left and keeps their writers from doing more. One that cannot be ended yet does not keep the
+// others from it.
 func (s *transactional[T]) RecoverAbort(ctx context.Context, scope operator.Scope) error {
+	var errs []error
 	for _, a := range scope.Attempts {
 		for subtask := scope.Subtask; subtask < a.Parallelism; subtask += scope.Parallelism {
-			if err := s.control.fence(ctx, writer{Sink: s.writer.Sink, Attempt: a.Attempt, Subtask: subtask}); err != nil {
+			err := s.control.fence(ctx, writer{Sink: s.writer.Sink, Attempt: a.Attempt, Subtask: subtask}, !scope.Again)
+			if err != nil && !errors.Is(err, errStillOpen) {
 				return err
 			}
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Release lets the proofs go that nothing will ask for: where every transaction up to one is committed, that one number proves it.

@@ -27,6 +27,8 @@ type Deployment struct {
 	// Restored are the committables of the restored checkpoint; Former the attempts to fence.
 	Restored []*snapshotv1.Committable
 	Former   []operator.FormerAttempt
+	// SettleOnly makes it one that writes no records.
+	SettleOnly bool
 }
 
 // Former describes an attempt of one subtask with the settings of [Checkpoints] to its successor.
@@ -65,7 +67,7 @@ func Open[T any](t testing.TB, ctx context.Context, sink sinks.Sink[T], d Deploy
 	uid := cmp.Or(d.UID, "out")
 	return a, instance.Open(ctx, &operator.Runtime{
 		ClusterID: "cluster", JobID: d.Job, JobName: "job", Attempt: d.Attempt, Operator: graph.Operator{UID: uid},
-		Subtask: d.Subtask, Parallelism: d.Parallelism, MaxParallelism: 128, Checkpoints: d.Checkpoints, Clock: clock{},
+		Subtask: d.Subtask, Parallelism: d.Parallelism, MaxParallelism: 128, Checkpoints: d.Checkpoints, SettleOnly: d.SettleOnly, Clock: clock{},
 		Logger: logger, Stats: a.Stats, Dir: t.TempDir(),
 		Fail: func(err error) { t.Errorf("the instance failed its task: %v", err) },
 		Post: func(func() error) {},
