@@ -138,7 +138,8 @@ func TestLostOutputIsWrittenAgain(t *testing.T) {
 					Committable: c, StandsFor: []*workerv1.ReplacedTransactions{{Checkpoints: []uint64{c.GetCheckpoint()}}},
 				})
 			}
-			second := durable(t, b, topic, store, 2, client)
+			// A limit that was lowered since is for new records.
+			second := durable(t, b, topic, store, 2, client, kafkasink.MaxRecordBytes(1))
 			r, err := second.RecoverOrRewrite(t.Context(), []operator.Restored{group})
 			require.NoError(t, err)
 			require.Equal(t, []uint64{1, 2}, r.GetReplaced()[0].GetCheckpoints())

@@ -24,9 +24,10 @@ type encoder[T any] struct {
 	stats    *operator.Stats
 	timeout  time.Duration // of transactions
 
-	// lastTopic and lastLimit spare the look-up for the usual case of one topic.
-	lastTopic string
-	lastLimit int
+	// What follows spares the look-up for the usual case of one topic: what it takes, and what the sink's own limit leaves of that.
+	lastTopic  string
+	topicLimit int
+	lastLimit  int
 
 	journal sinks.Journal // nil when nothing is kept
 	kept    []byte        // the last record kept
@@ -126,7 +127,7 @@ func (e *encoder[T]) turnTo(ctx context.Context, topic string) error {
 	if err != nil {
 		return err
 	}
-	e.lastTopic, e.lastLimit = topic, info.maxBytes
+	e.lastTopic, e.topicLimit, e.lastLimit = topic, info.maxBytes, info.maxBytes
 	if e.settings.maxRecord > 0 {
 		e.lastLimit = min(e.lastLimit, e.settings.maxRecord)
 	}

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/internal/kafkatest"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
@@ -96,16 +98,21 @@ func TestRetentionMovesOnWhileMarkersAreRead(t *testing.T) {
 	}
 	id, epoch, err := cl.ProducerID(ctx)
 	require.NoError(t, err)
+	infos, _, err := kafkaconn.Topics(ctx, s.cluster.cl, topic)
+	require.NoError(t, err)
+	meta, err := kadm.NewClient(s.cluster.cl).ListTopics(ctx, topic)
+	require.NoError(t, err)
 	first := prepared{
 		ID: "v1-" + topic, Identity: Identity{ProducerID: id, ProducerEpoch: epoch, EndTxnVersion: EndTxnV1},
-		Topics: []preparedTopic{{Name: topic, Spans: []span{{Count: 1}}}},
+		Topics: []preparedTopic{{Name: topic, ID: infos[topic].ID, Spans: []span{{Count: 1}}}},
 	}
-	found, err := s.cluster.marker(ctx, first.Identity, topic, first.Topics[0].Spans[0], 0, 4)
+	seen := bounds{0, 4, meta[topic].Partitions[0].Leader}
+	found, err := s.cluster.marker(ctx, first.Identity, first.Topics[0], first.Topics[0].Spans[0], seen)
 	require.NoError(t, err)
 	require.Equal(t, markerCommit, found)
 
 	require.NoError(t, b.DeleteRecords(ctx, topic, 0, 2))
-	_, err = s.cluster.marker(ctx, first.Identity, topic, first.Topics[0].Spans[0], 0, 4)
+	_, err = s.cluster.marker(ctx, first.Identity, first.Topics[0], first.Topics[0].Spans[0], seen)
 	require.Equal(t, answers.Again, answers.React(answers.Read, err), "%v", err)
 	proof, err := s.cluster.prove(ctx, &first)
 	require.NoError(t, err)

@@ -88,9 +88,9 @@ func aborted(p *prepared, why string) error {
 }
 
 func unknown(p *prepared, answer error) error {
-	l := lost(p, "its control markers are deleted")
+	l := lost(p, "the partitions no longer hold what would prove it")
 	if answer != nil {
-		l.Detail = fmt.Sprintf("the broker answers %s and the control markers are deleted", answer)
+		l.Detail = fmt.Sprintf("the broker answers %s, and the partitions no longer hold what would prove the outcome", answer)
 	}
 	l.Unknown = true
 	return l

@@ -294,7 +294,7 @@ func (s *transactional[T]) resolvePrepared(ctx context.Context, p *prepared, com
 	case commit:
 		return false, s.cluster.finish(ctx, p)
 	case before == verdictGone:
-		return false, fmt.Errorf("transaction %s: %w: its control markers are deleted", p.ID, sinks.ErrUnknown)
+		return false, fmt.Errorf("transaction %s: %w: the partitions no longer hold what would prove it", p.ID, sinks.ErrUnknown)
 	}
 	return false, s.end(ctx, p, false)
 }

@@ -96,9 +96,10 @@ func (s *transactional[T]) Rewrite(ctx context.Context, t *txn, record []byte) e
 			return err
 		}
 	}
-	if size := encodedSize(&k.record); size > s.lastLimit {
+	// The sink's own limit may have been lowered since; what has been promised is written all the same.
+	if size := encodedSize(&k.record); size > s.topicLimit {
 		return operator.Fatal(fmt.Errorf("%w: topic %s takes %d bytes now and a kept record with key %q has %d; raise the topic's max.message.bytes again",
-			ErrTooLarge, k.topic, s.lastLimit, head(k.record.Key), size))
+			ErrTooLarge, k.topic, s.topicLimit, head(k.record.Key), size))
 	}
 	return s.explain(ctx, t.lane.send(ctx, s.settings.deadline, k.topic, k.partition, k.record, k.at))
 }

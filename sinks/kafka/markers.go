@@ -10,8 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// markers reads each partition of a transaction from its last record on for the first control record that ends it. One for each
-// partition is returned, in the committable's order.
+// markers finds out for each partition how a transaction ended there, by the broker's index of aborted transactions; where retention has
+// deleted the last record, by the first control record after it that ends the transaction. One for each partition is returned, in the
+// committable's order.
 func (c *cluster) markers(ctx context.Context, p *prepared) ([]marker, error) {
 	names := make([]string, len(p.Topics))
 	for i, t := range p.Topics {
@@ -29,6 +30,10 @@ func (c *cluster) markers(ctx context.Context, p *prepared) ([]marker, error) {
 	if err := errors.Join(starts.Error(), ends.Error()); err != nil {
 		return nil, err
 	}
+	topics, err := adm.ListTopics(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
 	var out []marker
 	for _, t := range p.Topics {
 		for _, s := range t.Spans {
@@ -37,7 +42,11 @@ func (c *cluster) markers(ctx context.Context, p *prepared) ([]marker, error) {
 			if !ok {
 				return nil, fmt.Errorf("partition %s/%d is unknown", t.Name, s.Partition)
 			}
-			m, err := c.marker(ctx, p.Identity, t.Name, s, start.Offset, end.Offset)
+			where := topics[t.Name].Partitions[s.Partition]
+			if where.Err != nil {
+				return nil, where.Err
+			}
+			m, err := c.marker(ctx, p.Identity, t, s, bounds{start.Offset, end.Offset, where.Leader})
 			if err != nil {
 				return nil, fmt.Errorf("read %s/%d from offset %d: %w", t.Name, s.Partition, s.Last, err)
 			}
@@ -50,21 +59,37 @@ func (c *cluster) markers(ctx context.Context, p *prepared) ([]marker, error) {
 	return out, nil
 }
 
-func (c *cluster) marker(ctx context.Context, id Identity, topic string, s span, start, end int64) (marker, error) {
-	from, deleted := s.Last+1, false
-	if start > from {
-		from, deleted = start, true
-	}
-	// With v1 the epoch does not name one transaction: what follows the deleted place may be a later one's marker.
-	if deleted && id.EndTxnVersion < EndTxnV2 {
+// bounds are where a partition begins and ends, and its leader.
+type bounds struct {
+	start, end int64
+	leader     int32
+}
+
+func (c *cluster) marker(ctx context.Context, id Identity, t preparedTopic, s span, b bounds) (marker, error) {
+	switch {
+	case b.end <= s.Last: // an unclean election, or a restored cluster: what was acknowledged is gone
+		return markerDeleted, nil
+	case b.start <= s.Last:
+		f, err := c.fetch(ctx, t, s, b.leader)
+		if err != nil {
+			return 0, err
+		}
+		return judge(id, s, f), nil
+	case id.EndTxnVersion < EndTxnV2:
+		// The epoch does not name one transaction: what follows the deleted place may be a later one's marker.
 		return markerDeleted, nil
 	}
+	return c.search(ctx, id, t.Name, s.Partition, max(b.start, s.Last+1), b.end)
+}
+
+// search reads a partition for the control record that ends a transaction.
+func (c *cluster) search(ctx context.Context, id Identity, topic string, partition int32, from, end int64) (marker, error) {
 	if from >= end {
-		return ended(deleted), nil
+		return markerDeleted, nil
 	}
 	opts := append([]kgo.Opt{
 		kgo.SeedBrokers(c.settings.brokers...),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {s.Partition: kgo.NewOffset().At(from)}}),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}}),
 		kgo.FetchIsolationLevel(kgo.ReadUncommitted()), kgo.KeepControlRecords(),
 		// Where retention has moved on meanwhile, another place would show another transaction's marker.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
@@ -90,14 +115,7 @@ func (c *cluster) marker(ctx context.Context, id Identity, topic string, s span,
 			return found, nil
 		}
 	}
-	return ended(deleted), nil
-}
-
-func ended(deleted bool) marker {
-	if deleted {
-		return markerDeleted
-	}
-	return markerNone
+	return markerDeleted, nil
 }
 
 // endsTransaction reports whether a control record of a producer is the transaction's: EndTxn up to version 4 leaves the epoch, version

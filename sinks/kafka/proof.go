@@ -2,14 +2,14 @@ package kafkasink
 
 import "github.com/weir-stream/weir/sinks/kafka/internal/answers"
 
-// verdict is what the control markers prove about a transaction.
+// verdict is what the partitions prove about a transaction.
 type verdict uint8
 
 const (
 	verdictCommitted verdict = iota + 1
 	verdictOpen              // not decided yet
 	verdictLost              // aborted
-	verdictGone              // the markers are deleted
+	verdictGone              // what would prove it is deleted
 )
 
 // String names the verdict.
@@ -29,14 +29,14 @@ func confirm(proof verdict, err error) verdict {
 	return verdictLost
 }
 
-// marker is the first control record after a transaction's last record in one partition.
+// marker is how a transaction ended in one partition, as its control record says.
 type marker uint8
 
 const (
-	markerNone    marker = iota // nothing up to the end of the partition
+	markerNone    marker = iota // not at all yet
 	markerCommit                //
 	markerAbort                 //
-	markerDeleted               // retention has deleted the place where it was or would be
+	markerDeleted               // the place that would tell is no more: retention, compaction, or a partition that lost its end
 )
 
 // coordinatorView is what the coordinator says about the transactional id.
@@ -70,7 +70,7 @@ func conclude(markers []marker, view coordinatorView) verdict {
 	if deleted {
 		return verdictGone
 	}
-	// Neither open nor ended anywhere: markers are written before the coordinator takes up anything else, so they are about to be
-	// seen.
+	// The partitions hold it open and the coordinator knows nothing of it: it has just been ended, or it hangs, and then an administrator
+	// ends it.
 	return verdictOpen
 }
