@@ -1,10 +1,12 @@
 package child
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -77,6 +79,59 @@ func (p *Process) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.done
+}
+
+// Freeze stops it where it is until Thaw, and returns when all its threads stand still: a signal alone leaves it a moment for an answer.
+func (p *Process) Freeze() error {
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(p.StopTimeout); ; {
+		running, err := p.running()
+		if err != nil || !running {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s did not stand still within %s", p.Name, p.StopTimeout)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Thaw lets it go on.
+func (p *Process) Thaw() error { return p.signal(syscall.SIGCONT) }
+
+func (p *Process) signal(sig syscall.Signal) error {
+	pid := p.PID()
+	if pid == 0 {
+		return ErrNotRunning
+	}
+	if err := syscall.Kill(pid, sig); err != nil {
+		return fmt.Errorf("signal %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// running reports whether a thread has not stopped yet, on systems that tell.
+func (p *Process) running() (bool, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+	if err != nil {
+		return false, err
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it has ended
+		}
+		if err != nil {
+			return false, err
+		}
+		// The state follows the name, which is in parentheses.
+		if i := bytes.LastIndexByte(stat, ')'); i >= 0 && i+2 < len(stat) && !bytes.ContainsRune([]byte("TtZX"), rune(stat[i+2])) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // End signals it and waits until it is gone; one that does not go in time is killed.

@@ -139,10 +139,10 @@ func (c *Cluster) Admin(ctx context.Context, args ...string) error {
 }
 
 // Freeze stops the processes of the cluster where they are, until Thaw.
-func (c *Cluster) Freeze() error { return syscall.Kill(c.process.PID(), syscall.SIGSTOP) }
+func (c *Cluster) Freeze() error { return c.process.Freeze() }
 
 // Thaw lets them go on.
-func (c *Cluster) Thaw() error { return syscall.Kill(c.process.PID(), syscall.SIGCONT) }
+func (c *Cluster) Thaw() error { return c.process.Thaw() }
 
 // Close ends the cluster and removes its files.
 func (c *Cluster) Close() error {

@@ -290,23 +290,26 @@ var errForeign = errors.New("the broker named by " + EnvBroker + " is not manage
 func (b *Broker) Kill() error { return b.signal(syscall.SIGKILL) }
 
 // Pause freezes the broker until Resume.
-func (b *Broker) Pause() error { return b.poke(syscall.SIGSTOP) }
+func (b *Broker) Pause() error {
+	if b.process == nil {
+		return errForeign
+	}
+	return b.process.Freeze()
+}
 
 // Resume undoes Pause.
-func (b *Broker) Resume() error { return b.poke(syscall.SIGCONT) }
+func (b *Broker) Resume() error {
+	if b.process == nil {
+		return errForeign
+	}
+	return b.process.Thaw()
+}
 
 func (b *Broker) signal(sig syscall.Signal) error {
 	if b.process == nil {
 		return errForeign
 	}
 	return b.process.End(sig)
-}
-
-func (b *Broker) poke(sig syscall.Signal) error {
-	if b.process == nil {
-		return errForeign
-	}
-	return syscall.Kill(b.PID(), sig)
 }
 
 // Restart starts a stopped or killed broker again on the same data and the same ports.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,18 +20,17 @@ import (
 type scripted struct {
 	Producer
 	answer func(ctx context.Context) error
-	closed *int
+	closed *atomic.Int64
 }
 
 func (s *scripted) Init(ctx context.Context) error { return s.answer(ctx) }
-func (s *scripted) Close()                         { *s.closed++ }
+func (s *scripted) Close()                         { s.closed.Add(1) }
 
 // scriptedLanes returns lanes whose initialisations are answered one after the other, at last always with the last answer.
-func scriptedLanes(deadline time.Duration, answers ...error) (l *lanes, begun, closed *int) {
-	begun, closed = new(int), new(int)
+func scriptedLanes(deadline time.Duration, answers ...error) (l *lanes, begun, closed *atomic.Int64) {
+	begun, closed = new(atomic.Int64), new(atomic.Int64)
 	l = newLanes(4, false, deadline, slog.New(slog.DiscardHandler), func(slot int) (*lane, error) {
-		*begun++
-		answer := answers[min(*begun, len(answers))-1]
+		answer := answers[min(int(begun.Add(1)), len(answers))-1]
 		id := fmt.Sprintf("id-%d", slot)
 		return &lane{slot: slot, id: id, tracker: newTracker(id), producer: &scripted{closed: closed, answer: func(ctx context.Context) error {
 			if errors.Is(answer, context.DeadlineExceeded) { // a broker that says nothing
@@ -52,8 +52,8 @@ func TestSpareIDIsInitialisedAgain(t *testing.T) {
 		first, err := l.acquire(t.Context())
 		require.NoError(t, err)
 		time.Sleep(time.Minute) // of synctest
-		require.Equal(t, 7, *begun)
-		require.Equal(t, 5, *closed, "a client that could not initialise its id is given up")
+		require.EqualValues(t, 7, begun.Load())
+		require.EqualValues(t, 5, closed.Load(), "a client that could not initialise its id is given up")
 		second, err := l.acquire(t.Context())
 		require.NoError(t, err)
 		require.NotEqual(t, first.id, second.id)
@@ -78,7 +78,7 @@ func TestOutageOutlivesAnIdleSink(t *testing.T) {
 		require.ErrorIs(t, err, kerr.CoordinatorNotAvailable)
 		require.ErrorContains(t, err, "id-1")
 		require.Equal(t, operator.ClassUnavailable, operator.ClassOf(err))
-		require.Less(t, *begun, 30, "with back-off")
+		require.Less(t, begun.Load(), int64(30), "with back-off")
 		time.Sleep(time.Hour)
 		_, err = l.acquire(t.Context())
 		require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestSpareIDThatIsDenied(t *testing.T) {
 			_, err := l.acquire(t.Context())
 			require.NoError(t, err)
 			time.Sleep(time.Minute)
-			require.Equal(t, 2, *begun, "asked once")
+			require.EqualValues(t, 2, begun.Load(), "asked once")
 			begin := time.Now()
 			_, err = l.acquire(t.Context())
 			require.ErrorIs(t, err, answer)
@@ -118,6 +118,6 @@ func TestCloseEndsAnInitialisation(t *testing.T) {
 		begin := time.Now()
 		l.close()
 		require.Zero(t, time.Since(begin))
-		require.Equal(t, *begun, *closed)
+		require.Equal(t, begun.Load(), closed.Load())
 	})
 }
