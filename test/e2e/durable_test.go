@@ -110,8 +110,9 @@ func TestOutageLongerThanTheTransactionTimeout(t *testing.T) {
 			missed = append(missed, j.name)
 		}
 	}
-	// The leader died with the entry of one of them, which the next attempt therefore commits without writing anything again.
-	require.LessOrEqual(t, len(missed), 1, "nobody died in %v", missed)
+	// The leader died with the entry of one of them, or of two that came together, which the next attempt therefore commits without
+	// writing anything again.
+	require.LessOrEqual(t, len(missed), 2, "nobody died in %v", missed)
 	require.NotContains(t, missed, "rewritten", "it dies before there is an entry")
 	for _, j := range jobs[1:] {
 		c.Produce(harness.Numbered(j.in, 2, 200, 219)...)
