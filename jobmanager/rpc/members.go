@@ -49,8 +49,11 @@ func (s *Services) ListMembers(ctx context.Context, _ *clusterv1.ListMembersRequ
 		}
 		wg.Go(func() {
 			said, err := s.cluster.Members().Introduce(ctx, srv.ID, srv.Address)
-			if m.Reachable, m.Trouble = err == nil, said.Trouble; err != nil {
+			switch m.Reachable, m.Trouble = err == nil, said.Trouble; {
+			case err != nil:
 				m.Trouble = "does not answer: " + err.Error()
+			case said.Empty && said.Trouble == "": // it has only just been started
+				m.Trouble = "has no data yet"
 			}
 			if said.ServiceAddress != "" {
 				m.Address, m.Level = said.ServiceAddress, said.Level
