@@ -15,6 +15,17 @@ type id struct {
 	committed, aborted, givenUp uint16
 }
 
+// ended says what the control markers tell of the transaction of an epoch.
+func (d *id) ended(epoch uint8) answer {
+	switch {
+	case d.committed&(1<<epoch) != 0:
+		return answerCommitted
+	case d.aborted&(1<<epoch) != 0:
+		return answerLost
+	}
+	return answerOpen
+}
+
 // segment is what one transaction wrote to a partition, as long as it is open or hidden behind an open one.
 type segment struct {
 	from, to uint8 // records
@@ -212,13 +223,7 @@ func (b *broker) commit(c cid, v2 bool) (answer, violation) {
 		}
 		return answerCommitted, v
 	}
-	switch {
-	case d.committed&(1<<c.epoch) != 0:
-		return answerCommitted, ""
-	case d.aborted&(1<<c.epoch) != 0:
-		return answerLost, ""
-	}
-	return answerOpen, ""
+	return d.ended(c.epoch), ""
 }
 
 // revoke is EndTxn(abort) of a transaction by its identity.
@@ -231,13 +236,7 @@ func (b *broker) revoke(c cid) (answer, violation) {
 		d.epoch++
 		return answerLost, v
 	}
-	switch {
-	case d.committed&(1<<c.epoch) != 0:
-		return answerCommitted, ""
-	case d.aborted&(1<<c.epoch) != 0:
-		return answerLost, ""
-	}
-	return answerOpen, ""
+	return d.ended(c.epoch), ""
 }
 
 // givenUp reports whether the broker aborted a transaction behind everybody's back.

@@ -73,7 +73,7 @@ func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(orphan), 0o700))
 	require.NoError(t, os.WriteFile(orphan, []byte("half"), 0o600))
 	goOn(retainedByDefault + 2)
-	for range rounds(t, "2") {
+	for range numberOr(t, "WEIR_ROUNDS", "2") {
 		killWorker(t, c)
 		c.WaitState(id, "RUNNING", 30*time.Second)
 		goOn(1)

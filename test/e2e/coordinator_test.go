@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,8 +22,7 @@ func TestCoordinatorsMove(t *testing.T) {
 	t.Parallel()
 	pause, err := time.ParseDuration(envOr("WEIR_COORDINATOR_PAUSE", "500ms"))
 	require.NoError(t, err)
-	moves, err := strconv.Atoi(envOr("WEIR_COORDINATOR_MOVES", "3"))
-	require.NoError(t, err)
+	moves := numberOr(t, "WEIR_COORDINATOR_MOVES", "3")
 	long := moves >= 10
 	interval, budget := "500ms", 3*time.Second
 	if long {

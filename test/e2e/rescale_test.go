@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -27,12 +26,7 @@ func slotsOf(j harness.JobView) int {
 
 // A job is rescaled from 2 to 4 to 3 while it reads, and nodes are killed while that goes on. WEIR_RESCALE_ROUNDS says how often.
 func TestRescaleUnderLoadWithKills(t *testing.T) {
-	rounds := 1
-	if text := os.Getenv("WEIR_RESCALE_ROUNDS"); text != "" {
-		var err error
-		rounds, err = strconv.Atoi(text)
-		require.NoError(t, err)
-	}
+	rounds := numberOr(t, "WEIR_RESCALE_ROUNDS", "1")
 	const rate = 3000
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 3, Slots: 2})
 	run := c.StartOrders(uint64(rounds)*rate*12, rate)

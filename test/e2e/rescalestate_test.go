@@ -2,8 +2,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,12 +17,7 @@ import (
 // pause is taken from the last record that a read_committed reader gets before the job stands still to the first one after it.
 // WEIR_RESCALE_KEYS says how many keys.
 func TestRescaleOfManyKeys(t *testing.T) {
-	keys := 300_000
-	if text := os.Getenv("WEIR_RESCALE_KEYS"); text != "" {
-		var err error
-		keys, err = strconv.Atoi(text)
-		require.NoError(t, err)
-	}
+	keys := numberOr(t, "WEIR_RESCALE_KEYS", "300000")
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 2, Slots: 2})
 	in, out := c.Topic(partitions, nil), c.Topic(partitions, nil)
 	id := c.Submit([]string{"-p", "1"}, "--shape", "hoard", "--in", in, "--out", out)

@@ -196,11 +196,11 @@ func reaped(pid int) bool {
 // TestRollingRestarts stops and starts every node in order, one after the other, under load, several times: for the robustness suite.
 func TestRollingRestarts(t *testing.T) {
 	t.Parallel()
-	if rounds(t, "0") == 0 {
+	if numberOr(t, "WEIR_ROUNDS", "0") == 0 {
 		t.Skip("TestRollingRestartLosesNothing makes one round; for more set WEIR_ROUNDS")
 	}
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 3, Slots: 1})
-	n := rounds(t, "0")
+	n := numberOr(t, "WEIR_ROUNDS", "0")
 	run := c.StartOrders(uint64(n)*120_000, 2500)
 	id := c.Submit([]string{"-p", "2"}, run.Args("--interval", "500ms")...)
 	run.AwaitOutput(time.Now(), 30*time.Second)

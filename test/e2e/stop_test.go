@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -76,10 +75,11 @@ func (f *feed) end() int {
 	return f.last
 }
 
-// rounds is how many rounds a test makes, more of them in the robustness suite.
-func rounds(t *testing.T, few string) int {
-	n, err := strconv.Atoi(cmp.Or(os.Getenv("WEIR_ROUNDS"), few))
-	require.NoError(t, err)
+// numberOr returns the number that a variable of the environment holds, or another one without. The robustness suite sets larger ones.
+func numberOr(t *testing.T, name, otherwise string) int {
+	t.Helper()
+	n, err := strconv.Atoi(envOr(name, otherwise))
+	require.NoError(t, err, name)
 	return n
 }
 
@@ -92,7 +92,7 @@ func TestStopsInTheMiddleOfCheckpoints(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	dir := "file://" + filepath.Join(c.Dir, "savepoints")
 	from, next := []string(nil), 1
-	for round := range rounds(t, "3") {
+	for round := range numberOr(t, "WEIR_ROUNDS", "3") {
 		id := c.Submit(append([]string{"--name", fmt.Sprintf("round-%d", round)}, from...), job...)
 		c.WaitState(id, "RUNNING", 20*time.Second)
 		f := startFeed(t, c, in, next)

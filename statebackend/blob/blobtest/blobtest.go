@@ -48,7 +48,8 @@ func put(t *testing.T, b blob.Bucket, name, content string) {
 	require.NoError(t, b.Put(t.Context(), name, strings.NewReader(content)))
 }
 
-func get(t *testing.T, b blob.Bucket, name string) string {
+// Read returns the content of an object.
+func Read(t *testing.T, b blob.Bucket, name string) string {
 	r, err := b.Open(t.Context(), name)
 	require.NoError(t, err)
 	content, err := io.ReadAll(r)
@@ -57,7 +58,8 @@ func get(t *testing.T, b blob.Bucket, name string) string {
 	return string(content)
 }
 
-func list(t *testing.T, b blob.Bucket, prefix string) (names []string) {
+// List returns the names of the objects with a prefix, in the order of the listing.
+func List(t *testing.T, b blob.Bucket, prefix string) (names []string) {
 	for a, err := range b.List(t.Context(), prefix) {
 		require.NoError(t, err)
 		names = append(names, a.Name)
@@ -67,22 +69,22 @@ func list(t *testing.T, b blob.Bucket, prefix string) (names []string) {
 
 func testPut(t *testing.T, b blob.Bucket) {
 	put(t, b, "a/b/c", "content")
-	require.Equal(t, "content", get(t, b, "a/b/c"))
+	require.Equal(t, "content", Read(t, b, "a/b/c"))
 	a, err := b.Stat(t.Context(), "a/b/c")
 	require.NoError(t, err)
 	require.Equal(t, "a/b/c", a.Name)
 	require.Equal(t, int64(7), a.Size)
 	require.WithinDuration(t, time.Now(), a.ModTime, time.Hour)
 	put(t, b, "with space, %2F and ü", "x")
-	require.Equal(t, "x", get(t, b, "with space, %2F and ü"))
+	require.Equal(t, "x", Read(t, b, "with space, %2F and ü"))
 }
 
 func testSizes(t *testing.T, b blob.Bucket) {
 	put(t, b, "empty", "")
-	require.Empty(t, get(t, b, "empty"))
+	require.Empty(t, Read(t, b, "empty"))
 	large := strings.Repeat("0123456789abcdef", 1<<18)
 	put(t, b, "large", large)
-	if get(t, b, "large") != large {
+	if Read(t, b, "large") != large {
 		t.Fatal("a large object is read as something else than was written")
 	}
 }
@@ -90,7 +92,7 @@ func testSizes(t *testing.T, b blob.Bucket) {
 func testWriteOnce(t *testing.T, b blob.Bucket) {
 	put(t, b, "a", "first")
 	require.ErrorIs(t, b.Put(t.Context(), "a", strings.NewReader("second")), blob.ErrExists)
-	require.Equal(t, "first", get(t, b, "a"))
+	require.Equal(t, "first", Read(t, b, "a"))
 }
 
 func testRace(t *testing.T, b blob.Bucket) {
@@ -115,7 +117,7 @@ func testRace(t *testing.T, b blob.Bucket) {
 		}
 	}
 	require.Equal(t, 1, won)
-	require.Equal(t, fmt.Sprint(wins.Load()), get(t, b, "x/y"))
+	require.Equal(t, fmt.Sprint(wins.Load()), Read(t, b, "x/y"))
 }
 
 var errBroken = errors.New("broken")
@@ -127,16 +129,16 @@ func (brokenReader) Read([]byte) (int, error) { return 0, errBroken }
 func testBrokenPut(t *testing.T, b blob.Bucket) {
 	r := io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), brokenReader{})
 	require.ErrorIs(t, b.Put(t.Context(), "a/b", r), errBroken)
-	require.Empty(t, list(t, b, ""))
+	require.Empty(t, List(t, b, ""))
 	put(t, b, "a/b", "now")
-	require.Equal(t, "now", get(t, b, "a/b"))
+	require.Equal(t, "now", Read(t, b, "a/b"))
 }
 
 func testCancelledPut(t *testing.T, b blob.Bucket) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, b.Put(ctx, "a", strings.NewReader("x")), context.Canceled)
-	require.Empty(t, list(t, b, ""))
+	require.Empty(t, List(t, b, ""))
 }
 
 func testAbsent(t *testing.T, b blob.Bucket) {
@@ -148,18 +150,18 @@ func testAbsent(t *testing.T, b blob.Bucket) {
 		require.ErrorIs(t, err, blob.ErrNotExist, name)
 		require.NoError(t, b.Delete(t.Context(), name), name)
 	}
-	require.Equal(t, "x", get(t, b, "dir/object"))
+	require.Equal(t, "x", Read(t, b, "dir/object"))
 }
 
 func testDelete(t *testing.T, b blob.Bucket) {
 	put(t, b, "d/a", "x")
 	put(t, b, "d/b", "y")
 	require.NoError(t, b.Delete(t.Context(), "d/a"))
-	require.Equal(t, []string{"d/b"}, list(t, b, ""))
+	require.Equal(t, []string{"d/b"}, List(t, b, ""))
 	require.NoError(t, b.Delete(t.Context(), "d/b"))
-	require.Empty(t, list(t, b, ""))
+	require.Empty(t, List(t, b, ""))
 	put(t, b, "d", "an object where a folder was")
-	require.Equal(t, []string{"d"}, list(t, b, ""))
+	require.Equal(t, []string{"d"}, List(t, b, ""))
 }
 
 func testPutAndDelete(t *testing.T, b blob.Bucket) {
@@ -178,7 +180,7 @@ func testPutAndDelete(t *testing.T, b blob.Bucket) {
 		})
 	}
 	wg.Wait()
-	require.Empty(t, list(t, b, ""))
+	require.Empty(t, List(t, b, ""))
 }
 
 func testList(t *testing.T, b blob.Bucket) {
@@ -188,11 +190,11 @@ func testList(t *testing.T, b blob.Bucket) {
 			put(t, b, names[i], names[i])
 		}
 	}
-	require.Equal(t, []string{"a-b/x", "a/b.c", "a/b/c", "b/1", "b/10", "b/2"}, list(t, b, ""))
-	require.Equal(t, []string{"a-b/x", "a/b.c", "a/b/c"}, list(t, b, "a"))
-	require.Equal(t, []string{"a/b.c", "a/b/c"}, list(t, b, "a/b"))
-	require.Equal(t, []string{"b/1", "b/10"}, list(t, b, "b/1"))
-	require.Empty(t, list(t, b, "c/"))
+	require.Equal(t, []string{"a-b/x", "a/b.c", "a/b/c", "b/1", "b/10", "b/2"}, List(t, b, ""))
+	require.Equal(t, []string{"a-b/x", "a/b.c", "a/b/c"}, List(t, b, "a"))
+	require.Equal(t, []string{"a/b.c", "a/b/c"}, List(t, b, "a/b"))
+	require.Equal(t, []string{"b/1", "b/10"}, List(t, b, "b/1"))
+	require.Empty(t, List(t, b, "c/"))
 }
 
 func testListBreak(t *testing.T, b blob.Bucket) {
@@ -219,14 +221,14 @@ func testURL(t *testing.T, b blob.Bucket, openURL func(ctx context.Context, addr
 	put(t, b, "a", "x")
 	same, err := openURL(t.Context(), b.URL())
 	require.NoError(t, err)
-	require.Equal(t, "x", get(t, same, "a"))
+	require.Equal(t, "x", Read(t, same, "a"))
 	require.Equal(t, b.URL(), same.URL())
 	require.NoError(t, same.Close())
 
 	put(t, b, "folder/b", "y")
 	below, err := openURL(t.Context(), blob.Join(b.URL(), "folder"))
 	require.NoError(t, err)
-	require.Equal(t, []string{"b"}, list(t, below, ""))
-	require.Equal(t, "y", get(t, below, "b"))
+	require.Equal(t, []string{"b"}, List(t, below, ""))
+	require.Equal(t, "y", Read(t, below, "b"))
 	require.NoError(t, below.Close())
 }

@@ -11,6 +11,7 @@ import (
 	client "github.com/colinmarc/hdfs/v2"
 
 	"github.com/weir-stream/weir/statebackend/blob"
+	"github.com/weir-stream/weir/statebackend/blob/internal/steady"
 )
 
 // Java exceptions that NameNodes answer with.
@@ -87,14 +88,7 @@ func (b *bucket) wrap(ctx context.Context, op, name string, err error) error {
 	if e, ok := remote(err); ok {
 		err = fmt.Errorf("%w: %s", err, firstLine(e.Message()))
 	}
-	switch {
-	case kind == nil:
-		return fmt.Errorf("%s %s: %w", op, where, err)
-	case hint == "":
-		return fmt.Errorf("%s %s: %w: %w", op, where, kind, err)
-	default:
-		return fmt.Errorf("%s %s: %w: %s: %w", op, where, kind, hint, err)
-	}
+	return steady.Error(op, where, kind, hint, err)
 }
 
 func classify(err error) (hint string, kind error) {

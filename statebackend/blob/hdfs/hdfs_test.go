@@ -46,9 +46,9 @@ func TestHDFS(t *testing.T) {
 		b := open(t, address(""))
 		for _, name := range []string{"a:b", "a%3Ab", "x/a:b/c"} {
 			require.NoError(t, b.Put(t.Context(), name, strings.NewReader(name)))
-			require.Equal(t, name, read(t, b, name))
+			require.Equal(t, name, blobtest.Read(t, b, name))
 		}
-		require.Equal(t, []string{"a%3Ab", "a:b", "x/a:b/c"}, list(t, b))
+		require.Equal(t, []string{"a%3Ab", "a:b", "x/a:b/c"}, blobtest.List(t, b, ""))
 	})
 	t.Run("a cut connection is taken up", func(t *testing.T) { testCuts(t, open(t, address(""))) })
 	t.Run("a writer that gives up leaves nothing", func(t *testing.T) { testGivesUp(t, open(t, address(""))) })
@@ -62,7 +62,7 @@ func TestHDFS(t *testing.T) {
 		require.ErrorIs(t, err, blob.ErrNoSpace)
 		require.ErrorContains(t, err, "hdfs dfs -count -q")
 		require.ErrorContains(t, err, where+"/second/folder")
-		require.Equal(t, []string{"first"}, list(t, b))
+		require.Equal(t, []string{"first"}, blobtest.List(t, b, ""))
 	})
 	t.Run("a user without permission is refused", func(t *testing.T) {
 		b := open(t, address("?user=nobody"))
@@ -82,7 +82,7 @@ func TestHDFS(t *testing.T) {
 		_, err := b.Stat(ctx, "x")
 		require.NoError(t, c.Thaw())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, "before", read(t, b, "x"))
+		require.Equal(t, "before", blobtest.Read(t, b, "x"))
 	})
 	t.Run("a server that is back is found again", func(t *testing.T) {
 		if os.Getenv(hdfstest.EnvNameNode) != "" {
@@ -99,25 +99,8 @@ func TestHDFS(t *testing.T) {
 		}
 		require.NoError(t, c.Thaw())
 		require.NoError(t, <-done)
-		require.Equal(t, "after", read(t, b, "x"))
+		require.Equal(t, "after", blobtest.Read(t, b, "x"))
 	})
-}
-
-func read(t *testing.T, b blob.Bucket, name string) string {
-	r, err := b.Open(t.Context(), name)
-	require.NoError(t, err)
-	data, err := io.ReadAll(r)
-	require.NoError(t, err)
-	require.NoError(t, r.Close())
-	return string(data)
-}
-
-func list(t *testing.T, b blob.Bucket) (names []string) {
-	for a, err := range b.List(t.Context(), "") {
-		require.NoError(t, err)
-		names = append(names, a.Name)
-	}
-	return names
 }
 
 // testCuts writes and reads while connections break at every turn.
@@ -129,13 +112,13 @@ func testCuts(t *testing.T, b blob.Bucket) {
 		require.NoError(t, b.Put(t.Context(), name, bytes.NewReader(content)), "cut %d", at)
 		require.Equal(t, 1, cut(), "the connection was not cut")
 		cut = hdfs.CutAfter(b, 1+at*370_000)
-		if read(t, b, name) != string(content) {
+		if blobtest.Read(t, b, name) != string(content) {
 			t.Fatalf("cut %d: something else is read than was written", at)
 		}
 		require.Equal(t, 1, cut(), "the connection was not cut")
 	}
 	hdfs.CutAfter(b, 0)
-	require.Len(t, list(t, b), 12)
+	require.Len(t, blobtest.List(t, b, ""), 12)
 	require.Empty(t, hdfs.Unfinished(t.Context(), b))
 
 	// What cannot be read again fails and leaves nothing.
@@ -143,7 +126,7 @@ func testCuts(t *testing.T, b blob.Bucket) {
 	err := b.Put(t.Context(), "once", io.MultiReader(bytes.NewReader(content)))
 	require.ErrorIs(t, err, blob.ErrUnavailable)
 	hdfs.CutAfter(b, 0)
-	require.Len(t, list(t, b), 12)
+	require.Len(t, blobtest.List(t, b, ""), 12)
 	require.Empty(t, hdfs.Unfinished(t.Context(), b))
 }
 
@@ -156,7 +139,7 @@ func testGivesUp(t *testing.T, b blob.Bucket) {
 		return 1, nil
 	})))
 	require.ErrorIs(t, err, mine)
-	require.Empty(t, list(t, b))
+	require.Empty(t, blobtest.List(t, b, ""))
 	require.Empty(t, hdfs.Unfinished(t.Context(), b))
 }
 

@@ -10,6 +10,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/weir-stream/weir/statebackend/blob"
+	"github.com/weir-stream/weir/statebackend/blob/internal/steady"
 )
 
 // status returns the HTTP status of a server's answer, 0 without one.
@@ -36,14 +37,7 @@ func (b *bucket) wrap(ctx context.Context, op, name string, err error) error {
 		code = api.ErrorCode()
 	}
 	hint, kind := b.classify(ctx, status(err), code)
-	switch {
-	case kind == nil:
-		return fmt.Errorf("%s %s: %w", op, where, err)
-	case hint == "":
-		return fmt.Errorf("%s %s: %w: %w", op, where, kind, err)
-	default:
-		return fmt.Errorf("%s %s: %w: %s: %w", op, where, kind, hint, err)
-	}
+	return steady.Error(op, where, kind, hint, err)
 }
 
 func (b *bucket) classify(ctx context.Context, status int, code string) (hint string, kind error) {

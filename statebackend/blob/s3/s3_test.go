@@ -30,23 +30,6 @@ func open(t *testing.T, address string) blob.Bucket {
 	return b
 }
 
-func read(t *testing.T, b blob.Bucket, name string) string {
-	r, err := b.Open(t.Context(), name)
-	require.NoError(t, err)
-	data, err := io.ReadAll(r)
-	require.NoError(t, err)
-	require.NoError(t, r.Close())
-	return string(data)
-}
-
-func list(t *testing.T, b blob.Bucket) (names []string) {
-	for a, err := range b.List(t.Context(), "") {
-		require.NoError(t, err)
-		names = append(names, a.Name)
-	}
-	return names
-}
-
 // large takes several parts.
 func large() []byte { return bytes.Repeat([]byte("0123456789abcdef"), 20<<16) } // 20 MiB
 
@@ -68,7 +51,7 @@ func TestUploadsInParts(t *testing.T) {
 	b := open(t, server.URL("p", ""))
 	content := large()
 	require.NoError(t, b.Put(t.Context(), "large", bytes.NewReader(content)))
-	if read(t, b, "large") != string(content) {
+	if blobtest.Read(t, b, "large") != string(content) {
 		t.Fatal("something else is read than was written")
 	}
 	require.ErrorIs(t, b.Put(t.Context(), "large", bytes.NewReader(content)), blob.ErrExists)
@@ -78,7 +61,7 @@ func TestUploadsInParts(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r = io.MultiReader(bytes.NewReader(content), readerFunc(func([]byte) (int, error) { cancel(broken); return 1, nil }))
 	require.ErrorIs(t, b.Put(ctx, "given up", r), broken)
-	require.Equal(t, []string{"large"}, list(t, b))
+	require.Equal(t, []string{"large"}, blobtest.List(t, b, ""))
 	require.Zero(t, server.Unfinished(t))
 }
 
@@ -137,7 +120,7 @@ func TestWhatFailsOnceIsTriedAgain(t *testing.T) {
 			}
 			require.NoError(t, to.Put(t.Context(), name, bytes.NewReader(c.content)))
 			server.Break(nil)
-			if read(t, b, name) != string(c.content) {
+			if blobtest.Read(t, b, name) != string(c.content) {
 				t.Fatal("something else is read than was written")
 			}
 			require.Zero(t, server.Unfinished(t))
@@ -149,7 +132,7 @@ func TestWhatFailsOnceIsTriedAgain(t *testing.T) {
 		t.Run("reading: "+name, func(t *testing.T) {
 			server.Break(once(1, gets, f))
 			defer server.Break(nil)
-			if read(t, b, "a cut part") != string(content) {
+			if blobtest.Read(t, b, "a cut part") != string(content) {
 				t.Fatal("something else is read than was written")
 			}
 		})
@@ -157,7 +140,7 @@ func TestWhatFailsOnceIsTriedAgain(t *testing.T) {
 	t.Run("reading: no answer", func(t *testing.T) {
 		server.Break(once(1, gets, s3test.Fault{Stall: true}))
 		defer server.Break(nil)
-		require.Equal(t, "x", read(t, impatient, "500"))
+		require.Equal(t, "x", blobtest.Read(t, impatient, "500"))
 	})
 }
 
@@ -197,7 +180,7 @@ func TestWhatKeepsFailingIsNamedAndLeavesNothing(t *testing.T) {
 			require.ErrorContains(t, err, c.text)
 			require.ErrorContains(t, err, "s3://state/p/x")
 			require.NotErrorIs(t, err, blob.ErrNotExist)
-			require.Equal(t, []string{"first"}, list(t, b))
+			require.Equal(t, []string{"first"}, blobtest.List(t, b, ""))
 			require.Zero(t, server.Unfinished(t))
 		})
 	}
@@ -232,11 +215,11 @@ func TestAServerThatOverwritesIsRefused(t *testing.T) {
 	err := b.Put(t.Context(), "x", strings.NewReader("1"))
 	require.ErrorIs(t, err, s3.ErrOverwrites)
 	require.ErrorContains(t, err, "conditional_put=off")
-	require.Empty(t, list(t, b))
+	require.Empty(t, blobtest.List(t, b, ""))
 	b = open(t, server.URL("p", "&conditional_put=off"))
 	require.NoError(t, b.Put(t.Context(), "x", strings.NewReader("1")))
 	require.ErrorIs(t, b.Put(t.Context(), "x", strings.NewReader("2")), blob.ErrExists)
-	require.Equal(t, "1", read(t, b, "x"))
+	require.Equal(t, "1", blobtest.Read(t, b, "x"))
 
 	server.Break(func(r *http.Request) s3test.Fault {
 		if r.Header.Get("If-None-Match") != "" {
