@@ -250,6 +250,41 @@ func (m *model) decide(outcome checkpoint.Outcome) {
 	m.send(checkpoint.Decided{Checkpoint: id, Outcome: outcome, Reason: "because"})
 }
 
+func (m *model) stop() {
+	id := m.request()
+	savepoint := rapid.Bool().Draw(m.t, "savepoint")
+	if m.stopping == "" && !m.over && !m.closing {
+		m.stopping, m.exporting = id, savepoint
+	}
+	m.send(checkpoint.RequestStop{RequestID: id, Savepoint: savepoint})
+}
+
+// reserve answers a request for checkpoint ids, which leaves out gap of them.
+func (m *model) reserve(gap int) {
+	if !m.reserveAsked {
+		return
+	}
+	m.reserveAsked = false
+	m.first = m.limit + uint64(gap)
+	m.limit = m.first + 4
+	m.send(checkpoint.IDsReserved{First: m.first, Limit: m.limit})
+}
+
+// complete lets everything happen that the checkpoint in flight waits for.
+func (m *model) complete() {
+	if m.inFlight != 0 && m.proposed == nil {
+		for _, task := range m.cfg.Tasks {
+			m.ack(task, m.inFlight)
+		}
+	}
+	if m.inFlight != 0 && m.written && m.proposed == nil {
+		m.send(checkpoint.MetadataWritten{Checkpoint: m.inFlight, Metadata: metadata(m.inFlight)})
+	}
+	if m.proposed != nil {
+		m.decide(checkpoint.Committed)
+	}
+}
+
 // newLeader lets another coordinator go on with the attempt, of which it knows what the log and the workers tell.
 func (m *model) newLeader() {
 	t := m.t
@@ -299,6 +334,7 @@ func (m *model) step() {
 				m.ack(task, m.lastID)
 			}
 		},
+		"complete":         func() { m.complete() },
 		"decline":          func() { m.send(checkpoint.Decline{Checkpoint: m.id(), Task: task.ID, Reason: "disk full"}) },
 		"interrupt":        func() { m.send(checkpoint.Interrupted{Reason: "session broke"}) },
 		"metadata written": func() { id := m.id(); m.send(checkpoint.MetadataWritten{Checkpoint: id, Metadata: metadata(id)}) },
@@ -339,14 +375,7 @@ func (m *model) step() {
 			}
 			m.send(checkpoint.RequestHandover{})
 		},
-		"stop": func() {
-			id := m.request()
-			savepoint := rapid.Bool().Draw(t, "savepoint")
-			if m.stopping == "" && !m.over && !m.closing {
-				m.stopping, m.exporting = id, savepoint
-			}
-			m.send(checkpoint.RequestStop{RequestID: id, Savepoint: savepoint})
-		},
+		"stop": func() { m.stop() },
 		"cancel stop": func() {
 			tooLate := m.closing || m.over || m.proposed != nil && m.proposed.Target == stopped
 			if !tooLate {
@@ -354,14 +383,7 @@ func (m *model) step() {
 			}
 			m.send(checkpoint.StopCancelled{})
 		},
-		"reserve": func() {
-			if m.reserveAsked {
-				m.reserveAsked = false
-				m.first = m.limit + uint64(rapid.IntRange(0, 3).Draw(t, "gap"))
-				m.limit = m.first + 4
-				m.send(checkpoint.IDsReserved{First: m.first, Limit: m.limit})
-			}
-		},
+		"reserve": func() { m.reserve(rapid.IntRange(0, 3).Draw(t, "gap")) },
 		"new leader": func() {
 			if rapid.IntRange(0, 2).Draw(t, "really") == 0 && !m.over && !m.closing {
 				m.newLeader()
@@ -399,6 +421,14 @@ func TestRulesHoldInAnyOrderOfEvents(t *testing.T) {
 		for range rapid.IntRange(1, 120).Draw(t, "steps") {
 			m.step()
 		}
+		if rapid.Bool().Draw(t, "stopped in the end") {
+			m.stop()
+			for range 10 {
+				m.reserve(0)
+				m.pass(time.Second)
+				m.complete()
+			}
+		}
 		m.over = true
 		m.send(checkpoint.AttemptEnded{Reason: "test over"})
 		m.inFlight = 0
@@ -430,23 +460,9 @@ func TestProgress(t *testing.T) {
 		m.activity()
 		for i := 0; len(m.completed) < before+2 && !m.over && !m.closing; i++ {
 			require.Less(t, i, 50, "no progress")
-			if m.reserveAsked {
-				m.reserveAsked = false
-				m.first, m.limit = m.limit, m.limit+4
-				m.send(checkpoint.IDsReserved{First: m.first, Limit: m.limit})
-			}
+			m.reserve(0)
 			m.pass(time.Second)
-			if m.inFlight != 0 && m.proposed == nil {
-				for _, task := range m.cfg.Tasks {
-					m.ack(task, m.inFlight)
-				}
-			}
-			if m.inFlight != 0 && m.written && m.proposed == nil {
-				m.send(checkpoint.MetadataWritten{Checkpoint: m.inFlight, Metadata: metadata(m.inFlight)})
-			}
-			if m.proposed != nil {
-				m.decide(checkpoint.Committed)
-			}
+			m.complete()
 			for _, task := range m.cfg.Tasks {
 				if id := m.last(); id > 0 && !m.over {
 					m.acked[task.Worker] = id
