@@ -134,7 +134,7 @@ func (k *keeper) upload(ctx context.Context, l listed) error {
 	err := k.store.Upload(ctx, l.sealed.Path, name, l.sealed.Size, l.sealed.CRC32C)
 	if err == nil {
 		l.name = name
-		return nil
+		return statebackend.Release(ctx, k.store, name)
 	}
 	if _, gone := os.Stat(l.sealed.Path); errors.Is(gone, fs.ErrNotExist) {
 		// The store has taken the file over and does not know what became of it: the next snapshot could not list it.
@@ -161,6 +161,9 @@ func readKept(ctx context.Context, store statebackend.SegmentStore, segments []*
 		err := journal.Read(s, do)
 		if errors.Is(err, journal.ErrFormat) || errors.Is(err, journal.ErrChecksum) {
 			return &statebackend.LostError{Name: seg.GetName(), Err: err}
+		}
+		if err == nil && seg.GetName() != "" {
+			err = statebackend.Release(ctx, store, seg.GetName())
 		}
 		if err != nil {
 			return err

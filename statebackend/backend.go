@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 
@@ -143,18 +144,25 @@ func openSegment(ctx context.Context, store SegmentStore, s *snapshotv1.Segment)
 		}
 		return segment.OpenInline(content)
 	}
-	path, err := store.Fetch(ctx, s)
-	if err != nil {
-		return nil, storageError("fetch state segment "+s.GetName(), err)
+	opened, err := fetchSegment(ctx, store, s)
+	if errors.Is(err, fs.ErrNotExist) {
+		opened, err = fetchSegment(ctx, store, s) // the copy made room for another in between
 	}
-	opened, err := segment.Open(path, s.GetSize())
 	if errors.Is(err, segment.ErrCorrupt) {
 		return nil, &LostError{Name: s.GetName(), Err: err}
 	}
 	if err != nil {
-		return nil, &StorageError{Op: "open state segment " + s.GetName(), Err: err}
+		return nil, storageError("open state segment "+s.GetName(), err)
 	}
 	return opened, nil
+}
+
+func fetchSegment(ctx context.Context, store SegmentStore, s *snapshotv1.Segment) (*segment.Segment, error) {
+	path, err := store.Fetch(ctx, s)
+	if err != nil {
+		return nil, storageError("fetch state segment "+s.GetName(), err)
+	}
+	return segment.Open(path, s.GetSize())
 }
 
 // storageError gives an error of the store its type, unless it has one and with it names the file.

@@ -18,6 +18,8 @@ type files struct {
 
 	mu   sync.Mutex
 	open map[string]*openFile
+	// held are the files whose local copies the store keeps, with the epoch whose snapshot uploaded each; 0 for one that was fetched.
+	held map[string]uint64
 }
 
 type openFile struct {
@@ -59,6 +61,7 @@ func (f *files) get(ctx context.Context, want *snapshotv1.Segment) (*segment.Seg
 	if s := f.use(name, nil); s != nil {
 		return s, nil
 	}
+	f.hold(name, 0)
 	opened, err := openSegment(ctx, f.store, want)
 	if err != nil {
 		return nil, err

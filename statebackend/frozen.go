@@ -23,6 +23,8 @@ type Frozen struct {
 	result      *snapshotv1.KeyedSnapshot // set before phaseWritten
 	after       version                   // with it
 	seq         int                       // of the next segment's name
+	// unneeded are local copies that the store is told to keep no longer.
+	unneeded []string
 	// chain is over the segments of the result, if the backend wants one.
 	wantsChain bool
 	chain      atomic.Pointer[chain]
@@ -51,6 +53,7 @@ func (c *core) freeze(checkpoint uint64, full bool) *Frozen {
 	c.epoch++
 	c.frozen = append(c.frozen, f)
 	c.updateReleased()
+	f.unneeded = c.unneeded()
 	return f
 }
 
@@ -123,6 +126,9 @@ func (f *Frozen) Discard() { f.phase.CompareAndSwap(phaseIdle, phaseFailed) }
 func (f *Frozen) Write(ctx context.Context) (*snapshotv1.KeyedSnapshot, error) {
 	if !f.phase.CompareAndSwap(phaseIdle, phaseWriting) {
 		return nil, &StorageError{Op: fmt.Sprintf("write state of checkpoint %d", f.checkpoint), Err: ErrSuperseded}
+	}
+	if err := f.core.files.release(ctx, f.unneeded); err != nil {
+		f.core.cfg.Logger.Warn("local copies of state files not released", "operator", f.core.cfg.Operator, "err", err)
 	}
 	after, err := f.write(ctx)
 	f.changes = nil

@@ -137,6 +137,7 @@ func (o *output) upload(ctx context.Context, before []*snapshotv1.Segment, base 
 			if err := o.f.core.cfg.Segments.Upload(ctx, p.Path, s.Name, p.Size, p.CRC32C); err != nil {
 				return nil, &StorageError{Op: "upload state segment " + s.Name, Err: err}
 			}
+			o.f.core.files.hold(s.Name, o.f.epoch)
 			faultpoint.Hit(faultpoint.StateUploaded)
 			o.written = slices.DeleteFunc(o.written, func(path string) bool { return path == p.Path })
 		}

@@ -18,6 +18,20 @@ type SegmentStore interface {
 	Fetch(ctx context.Context, segment *snapshotv1.Segment) (localPath string, err error)
 }
 
+// Releaser is implemented by a [SegmentStore] that keeps the local copies of files until it is told that they are not needed.
+type Releaser interface {
+	// Release tells that files that were uploaded or fetched are not needed locally any more. Whoever has one open may go on reading it.
+	Release(ctx context.Context, names ...string) error
+}
+
+// Release tells store, if it wants to know, that local copies are not needed any more.
+func Release(ctx context.Context, store SegmentStore, names ...string) error {
+	if r, ok := store.(Releaser); ok && len(names) > 0 {
+		return r.Release(ctx, names...)
+	}
+	return nil
+}
+
 // StorageError is a failure to write or upload state. A task that meets one while finishing a snapshot declines the checkpoint and
 // goes on.
 type StorageError struct {

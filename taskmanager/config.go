@@ -44,7 +44,8 @@ type Config struct {
 	LogPerWorker config.Bytes `yaml:"log_per_worker" help:"bytes of output kept of one worker process"`
 	// ArtifactCache bounds the cached job binaries in bytes, from 1 MiB; binaries in use stay beyond it. Default: 2 GiB.
 	ArtifactCache config.Bytes `yaml:"artifact_cache" help:"bytes of job binaries cached"`
-	// SegmentCache bounds the local copies of state files in bytes; 0 means no bound; files in use stay beyond it. Default: 20 GiB.
+	// SegmentCache bounds the local copies of state files in bytes; 0 means no bound; files that running jobs need for their next restore stay beyond it.
+	// Default: 20 GiB.
 	SegmentCache config.Bytes `yaml:"segment_cache" help:"bytes of state files cached; 0 means no bound"`
 	// StateMemory bounds the keyed state that the tasks here hold in memory, in bytes, by estimate; each slot has its part. State beyond
 	// it is read from local files. 0 means no bound, else at least 1 MiB for each slot. Default: a quarter of the memory of the machine

@@ -65,9 +65,14 @@ func (p *place) Fetch(ctx context.Context, s *snapshotv1.Segment) (string, error
 	return p.scope.Fetch(ctx, s)
 }
 
+// Release implements statebackend.Releaser.
+func (p *place) Release(ctx context.Context, names ...string) error {
+	return p.scope.Release(ctx, names...)
+}
+
 // restart stands for a worker process that is gone.
 func (p *place) restart() {
-	p.scope.Release()
+	p.scope.Close()
 	p.scope = p.store.Scope()
 }
 

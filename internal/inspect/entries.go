@@ -95,7 +95,7 @@ func (s *Snapshot) operators(ctx context.Context, fn func(statebackend.SegmentSt
 			}
 			scope := s.store.Scope()
 			err := fn(scope, task, op)
-			scope.Release()
+			scope.Close()
 			if err != nil {
 				return err
 			}

@@ -144,7 +144,7 @@ func (s *Snapshot) readTasks(ctx context.Context) error {
 
 func (s *Snapshot) readSpilled(ctx context.Context, seg *snapshotv1.Segment) ([]byte, error) {
 	scope := s.store.Scope()
-	defer scope.Release()
+	defer scope.Close()
 	path, err := scope.Fetch(ctx, seg)
 	if err != nil {
 		return nil, err

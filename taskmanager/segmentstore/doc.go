@@ -5,7 +5,8 @@
 // met for the first time after a boot of the machine; afterwards a sidecar with its size, inode, modification time and checksum
 // vouches for it, so that a restore opens local files unread.
 //
-// The cache is bounded. The least recently used files go first, and never one that a [Scope] holds. A process that has a file
+// The cache is bounded. The least recently used files go first, and never one that a [Scope] holds, which is from its upload or fetch
+// until the scope is told that no snapshot needs it any more. So what the newest checkpoints need stays, also beyond the bound. A process that has a file
 // open or mapped keeps it: the store only unlinks, it never truncates or overwrites.
 //
 // All methods may be called concurrently. The store holds no lock while it reads, writes or waits for storage.

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
-// Scope is a store as one user of it, such as a worker process, sees it: files that it uploaded or fetched stay in the cache until
-// Release.
+// Scope is a store as one user of it, such as a worker process, sees it: files that it uploaded or fetched stay in the cache until it
+// lets go of them by Release or Close.
 type Scope struct {
 	store *Store
 	held  map[string]struct{} // cache keys; guarded by store.mu
@@ -68,8 +68,17 @@ func (c *Scope) Fetch(ctx context.Context, segment *snapshotv1.Segment) (string,
 	return path, nil
 }
 
-// Release lets go of every file. The scope must not be used afterwards.
-func (c *Scope) Release() {
+// Release implements [statebackend.Releaser]: the scope lets go of files. One that it does not hold is none of its business.
+func (c *Scope) Release(_ context.Context, names ...string) error {
+	for _, name := range names {
+		c.drop(keyOf(name))
+	}
+	c.store.evict()
+	return nil
+}
+
+// Close lets go of every file. The scope must not be used afterwards.
+func (c *Scope) Close() {
 	s := c.store
 	s.mu.Lock()
 	c.over = true

@@ -302,7 +302,7 @@ func TestEvictionSparesWhatScopesHold(t *testing.T) {
 	mapped, err := os.Open(pathB)
 	require.NoError(t, err)
 	defer mapped.Close()
-	passing.Release()
+	passing.Close()
 	require.EqualValues(t, 20, s.Bytes())
 	require.FileExists(t, pathA)
 	require.NoFileExists(t, pathB, "the least recently used one went")

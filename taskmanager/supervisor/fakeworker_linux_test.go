@@ -250,6 +250,12 @@ func useSegments(client workerv1.WorkerServiceClient) string {
 	if err != nil || string(content) != "state" {
 		return fmt.Sprint("fetched ", string(content), err)
 	}
+	if _, err := workerv1.NewWorkerServiceClient(other).ReleaseSegments(ctx, &workerv1.ReleaseSegmentsRequest{}); status.Code(err) != codes.PermissionDenied {
+		return fmt.Sprintf("a connection without a hello was served: %v", err)
+	}
+	if _, err := client.ReleaseSegments(ctx, &workerv1.ReleaseSegmentsRequest{Names: []string{"c1/jobs/j1/state/x"}}); err != nil {
+		return err.Error()
+	}
 	return "segments work"
 }
 

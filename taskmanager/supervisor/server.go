@@ -220,6 +220,17 @@ func (c *control) FetchSegment(ctx context.Context, m *workerv1.FetchSegmentRequ
 	return &workerv1.FetchSegmentResponse{LocalPath: path}, nil
 }
 
+// ReleaseSegments lets go of local copies.
+func (c *control) ReleaseSegments(ctx context.Context, m *workerv1.ReleaseSegmentsRequest) (*workerv1.ReleaseSegmentsResponse, error) {
+	if err := known(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.w.scope.Release(ctx, m.GetNames()...); err != nil {
+		return nil, storageStatus(err)
+	}
+	return &workerv1.ReleaseSegmentsResponse{}, nil
+}
+
 // known refuses calls over a connection on which no valid Hello has come.
 func known(ctx context.Context) error {
 	if visitorOf(ctx).admitted.Load() {

@@ -78,7 +78,7 @@ func newWorker(s *Supervisor, key attemptKey, m *clusterv1.StartWorker, socket s
 // run runs the worker to its end and fills in exit.
 func (w *worker) run() {
 	defer w.interrupt()
-	defer w.scope.Release()
+	defer w.scope.Close()
 	out, err := w.s.openOutput(w.key)
 	if err != nil {
 		w.logger.Warn("output of the worker is not kept", "err", err)

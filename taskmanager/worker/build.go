@@ -28,6 +28,7 @@ type builder struct {
 	// inputs holds the inbox of each local task and the first channel of each of its edges.
 	inputs  map[taskKey]*input
 	runners map[taskKey]*runner
+	copies  *copies
 }
 
 // input is the consuming side of a task.
@@ -51,6 +52,7 @@ func (b *builder) build() error {
 	}
 	b.inputs = make(map[taskKey]*input)
 	b.runners = make(map[taskKey]*runner)
+	b.copies = newCopies(b.w.cfg.Store)
 	var keys []taskKey
 	for _, a := range b.d.prepare.GetTasks() {
 		k := taskKey{a.GetVertex(), int(a.GetSubtask())}
@@ -283,7 +285,7 @@ func (b *builder) runtime(v graph.Vertex, k taskKey, i int) (*operator.Runtime, 
 		Logger:         b.w.cfg.Logger.With("operator", op.UID, "subtask", k.subtask),
 		Stats:          &operator.Stats{},
 		Dir:            dir,
-		Segments:       b.w.cfg.Store,
+		Segments:       b.copies.share(),
 		StateMemory:    stateMemory(p.GetStateMemory(), g),
 
 		AllowDroppedState: p.GetRestore().GetAllowDroppedState(),

@@ -2973,6 +2973,87 @@ func (x *FetchSegmentResponse) GetLocalPath() string {
 	return ""
 }
 
+// ReleaseSegmentsRequest tells that the worker needs local copies of files no longer.
+type ReleaseSegmentsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseSegmentsRequest) Reset() {
+	*x = ReleaseSegmentsRequest{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseSegmentsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseSegmentsRequest) ProtoMessage() {}
+
+func (x *ReleaseSegmentsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseSegmentsRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseSegmentsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ReleaseSegmentsRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+type ReleaseSegmentsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseSegmentsResponse) Reset() {
+	*x = ReleaseSegmentsResponse{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseSegmentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseSegmentsResponse) ProtoMessage() {}
+
+func (x *ReleaseSegmentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseSegmentsResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseSegmentsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{42}
+}
+
 var File_weir_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_weir_worker_v1_worker_proto_rawDesc = "" +
@@ -3176,7 +3257,10 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\asegment\x18\x01 \x01(\v2\x19.weir.snapshot.v1.SegmentR\asegment\"5\n" +
 	"\x14FetchSegmentResponse\x12\x1d\n" +
 	"\n" +
-	"local_path\x18\x01 \x01(\tR\tlocalPath*f\n" +
+	"local_path\x18\x01 \x01(\tR\tlocalPath\".\n" +
+	"\x16ReleaseSegmentsRequest\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"\x19\n" +
+	"\x17ReleaseSegmentsResponse*f\n" +
 	"\n" +
 	"LossPolicy\x12\x1b\n" +
 	"\x17LOSS_POLICY_UNSPECIFIED\x10\x00\x12\x1b\n" +
@@ -3196,11 +3280,12 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x17RESOLVE_OUTCOME_ALREADY\x10\x03\x12\x1b\n" +
 	"\x17RESOLVE_OUTCOME_REFUSED\x10\x04\x12\x1c\n" +
 	"\x18RESOLVE_OUTCOME_CONTRARY\x10\x05\x12\x1b\n" +
-	"\x17RESOLVE_OUTCOME_UNKNOWN\x10\x062\x98\x02\n" +
+	"\x17RESOLVE_OUTCOME_UNKNOWN\x10\x062\xfc\x02\n" +
 	"\rWorkerService\x12N\n" +
 	"\aControl\x12\x1e.weir.worker.v1.ControlRequest\x1a\x1f.weir.worker.v1.ControlResponse(\x010\x01\x12\\\n" +
 	"\rUploadSegment\x12$.weir.worker.v1.UploadSegmentRequest\x1a%.weir.worker.v1.UploadSegmentResponse\x12Y\n" +
-	"\fFetchSegment\x12#.weir.worker.v1.FetchSegmentRequest\x1a$.weir.worker.v1.FetchSegmentResponseB4Z2github.com/weir-stream/weir/gen/worker/v1;workerv1b\x06proto3"
+	"\fFetchSegment\x12#.weir.worker.v1.FetchSegmentRequest\x1a$.weir.worker.v1.FetchSegmentResponse\x12b\n" +
+	"\x0fReleaseSegments\x12&.weir.worker.v1.ReleaseSegmentsRequest\x1a'.weir.worker.v1.ReleaseSegmentsResponseB4Z2github.com/weir-stream/weir/gen/worker/v1;workerv1b\x06proto3"
 
 var (
 	file_weir_worker_v1_worker_proto_rawDescOnce sync.Once
@@ -3215,71 +3300,73 @@ func file_weir_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_weir_worker_v1_worker_proto_goTypes = []any{
-	(LossPolicy)(0),               // 0: weir.worker.v1.LossPolicy
-	(FailureClass)(0),             // 1: weir.worker.v1.FailureClass
-	(ResolveOutcome)(0),           // 2: weir.worker.v1.ResolveOutcome
-	(*TaskAssignment)(nil),        // 3: weir.worker.v1.TaskAssignment
-	(*TaskAddress)(nil),           // 4: weir.worker.v1.TaskAddress
-	(*FencedAttempt)(nil),         // 5: weir.worker.v1.FencedAttempt
-	(*SinkExtent)(nil),            // 6: weir.worker.v1.SinkExtent
-	(*ReplacedTransactions)(nil),  // 7: weir.worker.v1.ReplacedTransactions
-	(*Replacement)(nil),           // 8: weir.worker.v1.Replacement
-	(*RestorePoint)(nil),          // 9: weir.worker.v1.RestorePoint
-	(*Prepare)(nil),               // 10: weir.worker.v1.Prepare
-	(*Start)(nil),                 // 11: weir.worker.v1.Start
-	(*TriggerCheckpoint)(nil),     // 12: weir.worker.v1.TriggerCheckpoint
-	(*CompleteCheckpoint)(nil),    // 13: weir.worker.v1.CompleteCheckpoint
-	(*AbortCheckpoint)(nil),       // 14: weir.worker.v1.AbortCheckpoint
-	(*ResumeSources)(nil),         // 15: weir.worker.v1.ResumeSources
-	(*Finish)(nil),                // 16: weir.worker.v1.Finish
-	(*Cancel)(nil),                // 17: weir.worker.v1.Cancel
-	(*Transactions)(nil),          // 18: weir.worker.v1.Transactions
-	(*InspectTransactions)(nil),   // 19: weir.worker.v1.InspectTransactions
-	(*ResolveTransaction)(nil),    // 20: weir.worker.v1.ResolveTransaction
-	(*FenceAgain)(nil),            // 21: weir.worker.v1.FenceAgain
-	(*CommitRewritten)(nil),       // 22: weir.worker.v1.CommitRewritten
-	(*Command)(nil),               // 23: weir.worker.v1.Command
-	(*Hello)(nil),                 // 24: weir.worker.v1.Hello
-	(*Prepared)(nil),              // 25: weir.worker.v1.Prepared
-	(*Rewritten)(nil),             // 26: weir.worker.v1.Rewritten
-	(*Started)(nil),               // 27: weir.worker.v1.Started
-	(*Closed)(nil),                // 28: weir.worker.v1.Closed
-	(*TaskFailed)(nil),            // 29: weir.worker.v1.TaskFailed
-	(*CheckpointAck)(nil),         // 30: weir.worker.v1.CheckpointAck
-	(*CheckpointDeclined)(nil),    // 31: weir.worker.v1.CheckpointDeclined
-	(*CommitAcked)(nil),           // 32: weir.worker.v1.CommitAcked
-	(*Activity)(nil),              // 33: weir.worker.v1.Activity
-	(*Statistics)(nil),            // 34: weir.worker.v1.Statistics
-	(*Heartbeat)(nil),             // 35: weir.worker.v1.Heartbeat
-	(*TransactionsDone)(nil),      // 36: weir.worker.v1.TransactionsDone
-	(*Event)(nil),                 // 37: weir.worker.v1.Event
-	(*ControlRequest)(nil),        // 38: weir.worker.v1.ControlRequest
-	(*ControlResponse)(nil),       // 39: weir.worker.v1.ControlResponse
-	(*UploadSegmentRequest)(nil),  // 40: weir.worker.v1.UploadSegmentRequest
-	(*UploadSegmentResponse)(nil), // 41: weir.worker.v1.UploadSegmentResponse
-	(*FetchSegmentRequest)(nil),   // 42: weir.worker.v1.FetchSegmentRequest
-	(*FetchSegmentResponse)(nil),  // 43: weir.worker.v1.FetchSegmentResponse
-	nil,                           // 44: weir.worker.v1.Prepare.OperatorParallelismEntry
-	(*v1.Committable)(nil),        // 45: weir.snapshot.v1.Committable
-	(*v1.Segment)(nil),            // 46: weir.snapshot.v1.Segment
-	(*v11.LostOutput)(nil),        // 47: weir.job.v1.LostOutput
-	(*v1.TaskHandle)(nil),         // 48: weir.snapshot.v1.TaskHandle
-	(*v11.TaskStatistics)(nil),    // 49: weir.job.v1.TaskStatistics
-	(*v11.Transaction)(nil),       // 50: weir.job.v1.Transaction
-	(*v11.HeldOutput)(nil),        // 51: weir.job.v1.HeldOutput
+	(LossPolicy)(0),                 // 0: weir.worker.v1.LossPolicy
+	(FailureClass)(0),               // 1: weir.worker.v1.FailureClass
+	(ResolveOutcome)(0),             // 2: weir.worker.v1.ResolveOutcome
+	(*TaskAssignment)(nil),          // 3: weir.worker.v1.TaskAssignment
+	(*TaskAddress)(nil),             // 4: weir.worker.v1.TaskAddress
+	(*FencedAttempt)(nil),           // 5: weir.worker.v1.FencedAttempt
+	(*SinkExtent)(nil),              // 6: weir.worker.v1.SinkExtent
+	(*ReplacedTransactions)(nil),    // 7: weir.worker.v1.ReplacedTransactions
+	(*Replacement)(nil),             // 8: weir.worker.v1.Replacement
+	(*RestorePoint)(nil),            // 9: weir.worker.v1.RestorePoint
+	(*Prepare)(nil),                 // 10: weir.worker.v1.Prepare
+	(*Start)(nil),                   // 11: weir.worker.v1.Start
+	(*TriggerCheckpoint)(nil),       // 12: weir.worker.v1.TriggerCheckpoint
+	(*CompleteCheckpoint)(nil),      // 13: weir.worker.v1.CompleteCheckpoint
+	(*AbortCheckpoint)(nil),         // 14: weir.worker.v1.AbortCheckpoint
+	(*ResumeSources)(nil),           // 15: weir.worker.v1.ResumeSources
+	(*Finish)(nil),                  // 16: weir.worker.v1.Finish
+	(*Cancel)(nil),                  // 17: weir.worker.v1.Cancel
+	(*Transactions)(nil),            // 18: weir.worker.v1.Transactions
+	(*InspectTransactions)(nil),     // 19: weir.worker.v1.InspectTransactions
+	(*ResolveTransaction)(nil),      // 20: weir.worker.v1.ResolveTransaction
+	(*FenceAgain)(nil),              // 21: weir.worker.v1.FenceAgain
+	(*CommitRewritten)(nil),         // 22: weir.worker.v1.CommitRewritten
+	(*Command)(nil),                 // 23: weir.worker.v1.Command
+	(*Hello)(nil),                   // 24: weir.worker.v1.Hello
+	(*Prepared)(nil),                // 25: weir.worker.v1.Prepared
+	(*Rewritten)(nil),               // 26: weir.worker.v1.Rewritten
+	(*Started)(nil),                 // 27: weir.worker.v1.Started
+	(*Closed)(nil),                  // 28: weir.worker.v1.Closed
+	(*TaskFailed)(nil),              // 29: weir.worker.v1.TaskFailed
+	(*CheckpointAck)(nil),           // 30: weir.worker.v1.CheckpointAck
+	(*CheckpointDeclined)(nil),      // 31: weir.worker.v1.CheckpointDeclined
+	(*CommitAcked)(nil),             // 32: weir.worker.v1.CommitAcked
+	(*Activity)(nil),                // 33: weir.worker.v1.Activity
+	(*Statistics)(nil),              // 34: weir.worker.v1.Statistics
+	(*Heartbeat)(nil),               // 35: weir.worker.v1.Heartbeat
+	(*TransactionsDone)(nil),        // 36: weir.worker.v1.TransactionsDone
+	(*Event)(nil),                   // 37: weir.worker.v1.Event
+	(*ControlRequest)(nil),          // 38: weir.worker.v1.ControlRequest
+	(*ControlResponse)(nil),         // 39: weir.worker.v1.ControlResponse
+	(*UploadSegmentRequest)(nil),    // 40: weir.worker.v1.UploadSegmentRequest
+	(*UploadSegmentResponse)(nil),   // 41: weir.worker.v1.UploadSegmentResponse
+	(*FetchSegmentRequest)(nil),     // 42: weir.worker.v1.FetchSegmentRequest
+	(*FetchSegmentResponse)(nil),    // 43: weir.worker.v1.FetchSegmentResponse
+	(*ReleaseSegmentsRequest)(nil),  // 44: weir.worker.v1.ReleaseSegmentsRequest
+	(*ReleaseSegmentsResponse)(nil), // 45: weir.worker.v1.ReleaseSegmentsResponse
+	nil,                             // 46: weir.worker.v1.Prepare.OperatorParallelismEntry
+	(*v1.Committable)(nil),          // 47: weir.snapshot.v1.Committable
+	(*v1.Segment)(nil),              // 48: weir.snapshot.v1.Segment
+	(*v11.LostOutput)(nil),          // 49: weir.job.v1.LostOutput
+	(*v1.TaskHandle)(nil),           // 50: weir.snapshot.v1.TaskHandle
+	(*v11.TaskStatistics)(nil),      // 51: weir.job.v1.TaskStatistics
+	(*v11.Transaction)(nil),         // 52: weir.job.v1.Transaction
+	(*v11.HeldOutput)(nil),          // 53: weir.job.v1.HeldOutput
 }
 var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	6,  // 0: weir.worker.v1.FencedAttempt.sinks:type_name -> weir.worker.v1.SinkExtent
 	7,  // 1: weir.worker.v1.Replacement.replaced:type_name -> weir.worker.v1.ReplacedTransactions
-	45, // 2: weir.worker.v1.Replacement.committable:type_name -> weir.snapshot.v1.Committable
-	46, // 3: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
+	47, // 2: weir.worker.v1.Replacement.committable:type_name -> weir.snapshot.v1.Committable
+	48, // 3: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
 	0,  // 4: weir.worker.v1.RestorePoint.loss_policy:type_name -> weir.worker.v1.LossPolicy
 	8,  // 5: weir.worker.v1.RestorePoint.replacements:type_name -> weir.worker.v1.Replacement
 	3,  // 6: weir.worker.v1.Prepare.tasks:type_name -> weir.worker.v1.TaskAssignment
 	9,  // 7: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
-	44, // 8: weir.worker.v1.Prepare.operator_parallelism:type_name -> weir.worker.v1.Prepare.OperatorParallelismEntry
+	46, // 8: weir.worker.v1.Prepare.operator_parallelism:type_name -> weir.worker.v1.Prepare.OperatorParallelismEntry
 	4,  // 9: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
 	5,  // 10: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
 	5,  // 11: weir.worker.v1.Transactions.attempts:type_name -> weir.worker.v1.FencedAttempt
@@ -3296,14 +3383,14 @@ var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	17, // 22: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
 	18, // 23: weir.worker.v1.Command.transactions:type_name -> weir.worker.v1.Transactions
 	22, // 24: weir.worker.v1.Command.commit_rewritten:type_name -> weir.worker.v1.CommitRewritten
-	47, // 25: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
+	49, // 25: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
 	8,  // 26: weir.worker.v1.Rewritten.replacements:type_name -> weir.worker.v1.Replacement
 	1,  // 27: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
-	47, // 28: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
-	48, // 29: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
-	49, // 30: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
-	50, // 31: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
-	51, // 32: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
+	49, // 28: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
+	50, // 29: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
+	51, // 30: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
+	52, // 31: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
+	53, // 32: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
 	2,  // 33: weir.worker.v1.TransactionsDone.outcome:type_name -> weir.worker.v1.ResolveOutcome
 	24, // 34: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
 	25, // 35: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
@@ -3320,15 +3407,17 @@ var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	36, // 46: weir.worker.v1.Event.transactions_done:type_name -> weir.worker.v1.TransactionsDone
 	37, // 47: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
 	23, // 48: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
-	46, // 49: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
+	48, // 49: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
 	38, // 50: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
 	40, // 51: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
 	42, // 52: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
-	39, // 53: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
-	41, // 54: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
-	43, // 55: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
-	53, // [53:56] is the sub-list for method output_type
-	50, // [50:53] is the sub-list for method input_type
+	44, // 53: weir.worker.v1.WorkerService.ReleaseSegments:input_type -> weir.worker.v1.ReleaseSegmentsRequest
+	39, // 54: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
+	41, // 55: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
+	43, // 56: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
+	45, // 57: weir.worker.v1.WorkerService.ReleaseSegments:output_type -> weir.worker.v1.ReleaseSegmentsResponse
+	54, // [54:58] is the sub-list for method output_type
+	50, // [50:54] is the sub-list for method input_type
 	50, // [50:50] is the sub-list for extension type_name
 	50, // [50:50] is the sub-list for extension extendee
 	0,  // [0:50] is the sub-list for field type_name
@@ -3377,7 +3466,7 @@ func file_weir_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_worker_v1_worker_proto_rawDesc), len(file_weir_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,9 +22,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WorkerService_Control_FullMethodName       = "/weir.worker.v1.WorkerService/Control"
-	WorkerService_UploadSegment_FullMethodName = "/weir.worker.v1.WorkerService/UploadSegment"
-	WorkerService_FetchSegment_FullMethodName  = "/weir.worker.v1.WorkerService/FetchSegment"
+	WorkerService_Control_FullMethodName         = "/weir.worker.v1.WorkerService/Control"
+	WorkerService_UploadSegment_FullMethodName   = "/weir.worker.v1.WorkerService/UploadSegment"
+	WorkerService_FetchSegment_FullMethodName    = "/weir.worker.v1.WorkerService/FetchSegment"
+	WorkerService_ReleaseSegments_FullMethodName = "/weir.worker.v1.WorkerService/ReleaseSegments"
 )
 
 // WorkerServiceClient is the client API for WorkerService service.
@@ -36,6 +37,7 @@ type WorkerServiceClient interface {
 	Control(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ControlRequest, ControlResponse], error)
 	UploadSegment(ctx context.Context, in *UploadSegmentRequest, opts ...grpc.CallOption) (*UploadSegmentResponse, error)
 	FetchSegment(ctx context.Context, in *FetchSegmentRequest, opts ...grpc.CallOption) (*FetchSegmentResponse, error)
+	ReleaseSegments(ctx context.Context, in *ReleaseSegmentsRequest, opts ...grpc.CallOption) (*ReleaseSegmentsResponse, error)
 }
 
 type workerServiceClient struct {
@@ -79,6 +81,16 @@ func (c *workerServiceClient) FetchSegment(ctx context.Context, in *FetchSegment
 	return out, nil
 }
 
+func (c *workerServiceClient) ReleaseSegments(ctx context.Context, in *ReleaseSegmentsRequest, opts ...grpc.CallOption) (*ReleaseSegmentsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseSegmentsResponse)
+	err := c.cc.Invoke(ctx, WorkerService_ReleaseSegments_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // WorkerServiceServer is the server API for WorkerService service.
 // All implementations must embed UnimplementedWorkerServiceServer
 // for forward compatibility.
@@ -88,6 +100,7 @@ type WorkerServiceServer interface {
 	Control(grpc.BidiStreamingServer[ControlRequest, ControlResponse]) error
 	UploadSegment(context.Context, *UploadSegmentRequest) (*UploadSegmentResponse, error)
 	FetchSegment(context.Context, *FetchSegmentRequest) (*FetchSegmentResponse, error)
+	ReleaseSegments(context.Context, *ReleaseSegmentsRequest) (*ReleaseSegmentsResponse, error)
 	mustEmbedUnimplementedWorkerServiceServer()
 }
 
@@ -106,6 +119,9 @@ func (UnimplementedWorkerServiceServer) UploadSegment(context.Context, *UploadSe
 }
 func (UnimplementedWorkerServiceServer) FetchSegment(context.Context, *FetchSegmentRequest) (*FetchSegmentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method FetchSegment not implemented")
+}
+func (UnimplementedWorkerServiceServer) ReleaseSegments(context.Context, *ReleaseSegmentsRequest) (*ReleaseSegmentsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseSegments not implemented")
 }
 func (UnimplementedWorkerServiceServer) mustEmbedUnimplementedWorkerServiceServer() {}
 func (UnimplementedWorkerServiceServer) testEmbeddedByValue()                       {}
@@ -171,6 +187,24 @@ func _WorkerService_FetchSegment_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WorkerService_ReleaseSegments_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseSegmentsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServiceServer).ReleaseSegments(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkerService_ReleaseSegments_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServiceServer).ReleaseSegments(ctx, req.(*ReleaseSegmentsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // WorkerService_ServiceDesc is the grpc.ServiceDesc for WorkerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -185,6 +219,10 @@ var WorkerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "FetchSegment",
 			Handler:    _WorkerService_FetchSegment_Handler,
+		},
+		{
+			MethodName: "ReleaseSegments",
+			Handler:    _WorkerService_ReleaseSegments_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

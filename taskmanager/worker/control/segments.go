@@ -14,7 +14,10 @@ import (
 // segments has the TaskManager store and fetch state files.
 type segments struct{ client workerv1.WorkerServiceClient }
 
-var _ statebackend.SegmentStore = segments{}
+var (
+	_ statebackend.SegmentStore = segments{}
+	_ statebackend.Releaser     = segments{}
+)
 
 // Upload implements statebackend.SegmentStore.
 func (s segments) Upload(ctx context.Context, localPath, name string, size uint64, crc32c uint32) error {
@@ -36,6 +39,18 @@ func (s segments) Fetch(ctx context.Context, segment *snapshotv1.Segment) (strin
 		return "", &statebackend.StorageError{Op: "fetch " + segment.GetName(), Err: reason(err)}
 	}
 	return r.GetLocalPath(), nil
+}
+
+// Release implements statebackend.Releaser.
+func (s segments) Release(ctx context.Context, names ...string) error {
+	_, err := s.client.ReleaseSegments(ctx, &workerv1.ReleaseSegmentsRequest{Names: names})
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return nil // an older TaskManager keeps them until this worker ends
+	case err != nil:
+		return &statebackend.StorageError{Op: "release local copies", Err: reason(err)}
+	}
+	return nil
 }
 
 // reason returns what the TaskManager said, without the words of the transport around it. The status stays in the tree.

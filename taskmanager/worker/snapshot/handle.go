@@ -92,5 +92,8 @@ func (w *Writer) spill(ctx context.Context, n uint64, data []byte) (*snapshotv1.
 		_ = os.Remove(local)
 		return nil, fail(err)
 	}
+	if err := statebackend.Release(ctx, w.Store, seg.GetName()); err != nil {
+		return nil, fail(err)
+	}
 	return seg, nil
 }

@@ -92,6 +92,9 @@ func read(ctx context.Context, store statebackend.SegmentStore, seg *snapshotv1.
 		return nil, operator.Storage(err)
 	}
 	data, err := os.ReadFile(path)
+	if err == nil {
+		err = statebackend.Release(ctx, store, seg.GetName())
+	}
 	if err != nil {
 		return nil, operator.Storage(err)
 	}

@@ -1,0 +1,59 @@
+package statebackend
+
+import (
+	"context"
+
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+)
+
+// hold notes that the store keeps a local copy of a file.
+func (f *files) hold(name string, epoch uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.held == nil {
+		f.held = map[string]uint64{}
+	}
+	if _, ok := f.held[name]; !ok {
+		f.held[name] = epoch
+	}
+}
+
+// unneeded returns the held files that no snapshot needs: what was merged away, and what a snapshot wrote that came to nothing. It is
+// called on the backend's goroutine.
+func (c *core) unneeded() (names []string) {
+	needed := map[string]bool{}
+	need := func(segments []*snapshotv1.Segment) {
+		for _, s := range segments {
+			needed[s.GetName()] = true
+		}
+	}
+	need(c.segments)
+	writing := map[uint64]bool{}
+	for _, f := range c.frozen {
+		need(f.before.segments)
+		switch f.phase.Load() {
+		case phaseIdle, phaseWriting:
+			writing[f.epoch] = true
+		case phaseWritten:
+			need(f.after.segments)
+		}
+	}
+	c.files.mu.Lock()
+	defer c.files.mu.Unlock()
+	for name, epoch := range c.files.held {
+		if !needed[name] && !writing[epoch] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// release tells the store that local copies are not needed any more.
+func (f *files) release(ctx context.Context, names []string) error {
+	f.mu.Lock()
+	for _, name := range names {
+		delete(f.held, name)
+	}
+	f.mu.Unlock()
+	return Release(ctx, f.store, names...)
+}
