@@ -16,8 +16,20 @@ const (
 	MaxBatchBytes   = 64 << 10
 )
 
-// ErrBatch is returned for bytes that are not the wire form of a batch.
-var ErrBatch = errors.New("malformed batch")
+// Bounds of the wire form, which unlike those of a batch are checked on what was encoded.
+const (
+	// MaxRecordBytes is the largest encoded record that goes to a task of another worker.
+	MaxRecordBytes = 32 << 20
+	// MaxEncodedBytes is how many bytes of a batch's records are encoded together before a last one.
+	MaxEncodedBytes = 1 << 20
+)
+
+var (
+	// ErrBatch is returned for bytes that are not the wire form of a batch.
+	ErrBatch = errors.New("malformed batch")
+	// ErrRecordTooLarge is returned for a record of more than MaxRecordBytes.
+	ErrRecordTooLarge = errors.New("record is too large to be sent to another worker")
+)
 
 // batch is a run of records. One goroutine owns it at a time.
 type batch[T any] struct {
@@ -34,34 +46,57 @@ func (b *batch[T]) Len() int { return len(b.values) }
 
 // AppendEncoded implements Batch. The wire form is the number of records, then of each record the difference of its timestamp from
 // that of the record before (zigzag varint), the length of its payload (varint) and the payload.
-func (b *batch[T]) AppendEncoded(dst []byte) ([]byte, error) {
+func (b *batch[T]) AppendEncoded(dst []byte, from int) (out []byte, to int, err error) {
 	start := len(dst)
-	dst = binary.AppendUvarint(dst, uint64(len(b.values)))
+	dst = binary.AppendUvarint(dst, uint64(len(b.values)-from))
+	countBytes := len(dst) - start
 	last := int64(0)
-	for i, v := range b.values {
-		dst = binary.AppendVarint(dst, b.timestamps[i]-last)
-		last = b.timestamps[i]
-		// The length goes before the payload and is known after it: a byte is kept free, which suffices for most, and the
-		// payload is moved for longer ones.
-		at := len(dst)
-		dst = append(dst, 0)
-		var err error
-		if dst, err = b.home.codec.Append(dst, v); err != nil {
-			return nil, fmt.Errorf("encoding a record: %w", err)
+	for to = from; to < len(b.values) && len(dst)-start < MaxEncodedBytes; to++ {
+		dst = binary.AppendVarint(dst, b.timestamps[to]-last)
+		last = b.timestamps[to]
+		if dst, err = b.appendPayload(dst, b.values[to]); err != nil {
+			return nil, to, err
 		}
-		n := len(dst) - at - 1
-		if n < 0x80 {
-			dst[at] = byte(n)
-			continue
-		}
-		var length [binary.MaxVarintLen64]byte
-		l := binary.PutUvarint(length[:], uint64(n))
-		dst = append(dst, length[:l-1]...)
-		copy(dst[at+l:], dst[at+1:at+1+n])
-		copy(dst[at:], length[:l])
 	}
-	b.home.observe(len(dst)-start, len(b.values))
+	if to < len(b.values) {
+		putPaddedUvarint(dst[start:start+countBytes], uint64(to-from)) // in the room that the larger number has taken
+	}
+	b.home.observe(len(dst)-start, to-from)
+	return dst, to, nil
+}
+
+// appendPayload appends the length of an encoded value and the value.
+func (b *batch[T]) appendPayload(dst []byte, v T) ([]byte, error) {
+	// The length goes before the payload and is known after it: a byte is kept free, which suffices for most, and the payload is moved
+	// for longer ones.
+	at := len(dst)
+	dst, err := b.home.codec.Append(append(dst, 0), v)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a record: %w", err)
+	}
+	n := len(dst) - at - 1
+	if n > MaxRecordBytes {
+		return nil, Fatal(fmt.Errorf("%w: encoded it has %d bytes, the limit is %d", ErrRecordTooLarge, n, MaxRecordBytes))
+	}
+	if n < 0x80 {
+		dst[at] = byte(n)
+		return dst, nil
+	}
+	var length [binary.MaxVarintLen64]byte
+	l := binary.PutUvarint(length[:], uint64(n))
+	dst = append(dst, length[:l-1]...)
+	copy(dst[at+l:], dst[at+1:at+1+n])
+	copy(dst[at:], length[:l])
 	return dst, nil
+}
+
+// putPaddedUvarint fills dst with a number that needs no more than its length.
+func putPaddedUvarint(dst []byte, n uint64) {
+	for i := range dst {
+		dst[i] = byte(n) | 0x80
+		n >>= 7
+	}
+	dst[len(dst)-1] &^= 0x80
 }
 
 // Release implements Batch.

@@ -35,8 +35,10 @@ type Channel interface {
 // Batch is a run of records of one type with their timestamps.
 type Batch interface {
 	Len() int
-	// AppendEncoded appends the batch's wire form to dst.
-	AppendEncoded(dst []byte) ([]byte, error)
+	// AppendEncoded appends the wire form of the records from number from on to dst: as many as MaxEncodedBytes take, and one that
+	// exceeds that. The record with number to, if there is one, is the first of the next call. A record of more than MaxRecordBytes is
+	// an error that wraps ErrRecordTooLarge.
+	AppendEncoded(dst []byte, from int) (out []byte, to int, err error)
 	// Release returns the batch for reuse; only the consumer of an unencoded batch or the encoder calls it.
 	Release()
 }

@@ -2,6 +2,7 @@ package operator_test
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -43,13 +44,19 @@ func (w *wire) Send(b operator.Batch) error {
 	if !w.encoded {
 		return w.reader.Batch(b)
 	}
-	data, err := b.AppendEncoded([]byte("x"))
-	if err != nil {
-		return err
+	for from, records := 0, b.Len(); from < records; {
+		data, to, err := b.AppendEncoded([]byte("x"), from)
+		if err != nil {
+			return err
+		}
+		w.bytes = append(w.bytes, len(data)-1)
+		if err := w.reader.Encoded(data[1:]); err != nil {
+			return err
+		}
+		from = to
 	}
 	b.Release()
-	w.bytes = append(w.bytes, len(data)-1)
-	return w.reader.Encoded(data[1:])
+	return nil
 }
 
 func codecOf[T any](t require.TestingT) codec.Codec[T] {
@@ -105,6 +112,48 @@ func TestRecordsArriveAsTheyWereSent(t *testing.T) {
 		require.NoError(t, r.writer.Flush())
 		require.Empty(t, cmp.Diff(want, r.outputs[0].records))
 	})
+}
+
+// Records of every size follow one another, also where the batch was made for small ones. Each part of a batch but its last record is
+// bounded by what was encoded, and each record on its own.
+func TestLargeRecordsAmongSmallOnes(t *testing.T) {
+	t.Parallel()
+	small, large := strings.Repeat("s", 10), strings.Repeat("l", operator.MaxEncodedBytes/2+1)
+	r := newRig[string](t, operator.NewEdge(graph.Forward, codecOf[string](t)), 1, 0, true)
+	var want []record[string]
+	collect := func(vs ...string) {
+		for _, v := range vs {
+			want = append(want, record[string]{v, int64(len(want))})
+			require.NoError(t, r.in.Collect(v, int64(len(want)-1)))
+		}
+	}
+	for range 300 {
+		collect(small)
+	}
+	require.NoError(t, r.writer.Flush())
+	collect(small)
+	for range 7 {
+		collect(large, small)
+	}
+	collect(strings.Repeat("m", operator.MaxRecordBytes-16), small)
+	require.NoError(t, r.writer.Flush())
+	require.Empty(t, cmp.Diff(want, r.outputs[0].records))
+	w := r.wires[0]
+	require.Equal(t, []int{300, 17}, w.batches)
+	require.Len(t, w.bytes, 1+5, "two large ones in each part, and the largest with the one before")
+	for _, n := range w.bytes {
+		require.Less(t, n, operator.MaxEncodedBytes+operator.MaxRecordBytes)
+	}
+
+	// One over the limit is found among small ones that make it a small one on the average.
+	for range 100 {
+		require.NoError(t, r.in.Collect(small, 0))
+	}
+	require.NoError(t, r.in.Collect(strings.Repeat("x", operator.MaxRecordBytes+1), 0))
+	err := r.writer.Flush()
+	require.ErrorIs(t, err, operator.ErrRecordTooLarge)
+	require.ErrorContains(t, err, strconv.Itoa(operator.MaxRecordBytes))
+	require.Equal(t, operator.ClassFatal, operator.ClassOf(err))
 }
 
 func TestNilAndEmptyBytesStayApart(t *testing.T) {
@@ -261,7 +310,7 @@ type sampler struct{ data []byte }
 
 func (s *sampler) Batch(b operator.Batch) error {
 	var err error
-	s.data, err = b.AppendEncoded(nil)
+	s.data, _, err = b.AppendEncoded(nil, 0)
 	return err
 }
 

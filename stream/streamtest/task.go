@@ -67,12 +67,15 @@ type channel struct {
 func (c *channel) BatchRecords() int { return operator.MaxBatchRecords }
 
 func (c *channel) Send(b operator.Batch) error {
-	data, err := b.AppendEncoded(nil)
-	if err != nil {
-		return err
+	for from, records := 0, b.Len(); from < records; {
+		data, to, err := b.AppendEncoded(nil, from)
+		if err != nil {
+			return err
+		}
+		c.to.queue = append(c.to.queue, message{c.input, data})
+		from = to
 	}
 	b.Release()
-	c.to.queue = append(c.to.queue, message{c.input, data})
 	return nil
 }
 

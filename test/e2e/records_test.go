@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/weir-stream/weir/codec"
+	"github.com/weir-stream/weir/internal/keygroup"
 	"github.com/weir-stream/weir/internal/localcluster"
+	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/test/harness"
 )
 
@@ -160,31 +165,77 @@ func TestLargeStateAndLargeRecords(t *testing.T) {
 	})
 
 	t.Run("records around and above 4 MiB through a keyed exchange", func(t *testing.T) {
-		big := map[string]string{"max.message.bytes": "33554432"}
-		in, out := c.Topic(1, big), c.Topic(1, big)
-		var want []*kgo.Record
-		for _, size := range []int{39 << 20 / 10, 41 << 20 / 10, 16 << 20} {
-			value := make([]byte, size)
-			_, err := rand.Read(value)
-			require.NoError(t, err)
-			want = append(want, &kgo.Record{Topic: in, Key: fmt.Append(nil, size), Value: value, Timestamp: time.UnixMilli(int64(size))})
-		}
-		client, err := c.Broker.Client(kgo.ProducerBatchMaxBytes(32<<20), kgo.MaxBufferedBytes(128<<20))
-		require.NoError(t, err)
-		defer client.Close()
-		require.NoError(t, client.ProduceSync(t.Context(), want...).FirstErr())
+		in, out := c.Topic(1, huge), c.Topic(1, huge)
+		want := []*kgo.Record{random(t, in, "small", 39<<20/10), random(t, in, "medium", 41<<20/10), random(t, in, "large", 16<<20)}
+		produceHuge(t, c, want...)
 		id := c.Submit([]string{"-p", "2"}, "--shape", "keyed", "--in", in, "--out", out)
-		got := c.AwaitCommitted(out, 3, 60*time.Second)
-		require.Len(t, got, 3)
-		for _, w := range want {
-			found := false
-			for _, g := range got {
-				found = found || bytes.Equal(w.Key, g.Key) && bytes.Equal(w.Value, g.Value)
-			}
-			require.True(t, found, "the record of %s bytes", w.Key)
-		}
+		requireValues(t, want, c.AwaitCommitted(out, 3, 60*time.Second))
 		c.MustWeir("cancel", id)
 	})
+
+	t.Run("records around and above 4 MiB in the state of a job that is rescaled", func(t *testing.T) {
+		in, out := c.Topic(1, huge), c.Topic(1, huge)
+		hoarded := []*kgo.Record{random(t, in, "small", 39<<20/10), random(t, in, "medium", 41<<20/10), random(t, in, "large", 16<<20)}
+		produceHuge(t, c, hoarded...)
+		c.Produce(&kgo.Record{Topic: in, Key: []byte("large"), Value: []byte("all hoarded")})
+		id := c.Submit([]string{"-p", "1"}, "--shape", "hoard", "--in", in, "--out", out)
+		c.AwaitCommitted(out, 1, 60*time.Second)
+		for i, n := range []string{"2", "1"} {
+			c.MustWeir("rescale", id, n)
+			// What is shorter than what the state holds comes out.
+			var want []*kgo.Record
+			for _, r := range hoarded {
+				want = append(want, random(t, in, string(r.Key), len(r.Value)-1))
+			}
+			produceHuge(t, c, want...)
+			requireValues(t, want, c.AwaitCommitted(out, 1+3*(i+1), 60*time.Second)[1+3*i:])
+		}
+		require.Equal(t, "0", orZero(c.Job(id).Restarts))
+
+		// What is larger than anything that goes from worker to worker ends the job, with the size and the limit.
+		c.MustWeir("rescale", id, "2")
+		keys, err := codec.ForKey[string]()
+		require.NoError(t, err)
+		const maxParallelism = 128
+		elsewhere := ""
+		for i := 0; keygroup.Subtask(keygroup.Of(keys.Append(nil, elsewhere), maxParallelism), 2, maxParallelism) == 0; i++ {
+			elsewhere = strconv.Itoa(i)
+		}
+		produceHuge(t, c, random(t, in, elsewhere, operator.MaxRecordBytes))
+		v := c.WaitState(id, "FAILED", 60*time.Second)
+		require.Regexp(t, fmt.Sprintf(`too large.* it has 3355\d{4} bytes, the limit is %d`, operator.MaxRecordBytes), v.Failures[len(v.Failures)-1].Message)
+		require.Len(t, v.Failures, 1)
+	})
+}
+
+// huge are the settings of a topic that takes records of 36 MiB.
+var huge = map[string]string{"max.message.bytes": "37748736"}
+
+func random(t *testing.T, topic, key string, size int) *kgo.Record {
+	t.Helper()
+	value := make([]byte, size)
+	_, err := rand.Read(value)
+	require.NoError(t, err)
+	return &kgo.Record{Topic: topic, Key: []byte(key), Value: value}
+}
+
+func produceHuge(t *testing.T, c *harness.Cluster, records ...*kgo.Record) {
+	t.Helper()
+	client, err := c.Broker.Client(kgo.ProducerBatchMaxBytes(36<<20), kgo.MaxBufferedBytes(128<<20))
+	require.NoError(t, err)
+	defer client.Close()
+	require.NoError(t, client.ProduceSync(t.Context(), records...).FirstErr())
+}
+
+// requireValues compares keys and values in any order, without printing them.
+func requireValues(t *testing.T, want, got []*kgo.Record) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for _, w := range want {
+		require.True(t, slices.ContainsFunc(got, func(g *kgo.Record) bool {
+			return bytes.Equal(w.Key, g.Key) && bytes.Equal(w.Value, g.Value)
+		}), "the record of %d bytes with key %s", len(w.Value), w.Key)
+	}
 }
 
 func TestRecordThatDoesNotFit(t *testing.T) {

@@ -15,9 +15,11 @@ const benchRecords, benchSize = 512, 128
 // flat is a batch that is encoded already, so that the exchange alone is measured.
 type flat []byte
 
-func (f flat) Len() int                                 { return benchRecords }
-func (f flat) AppendEncoded(dst []byte) ([]byte, error) { return append(dst, f...), nil }
-func (f flat) Release()                                 {}
+func (f flat) Len() int { return benchRecords }
+func (f flat) AppendEncoded(dst []byte, _ int) ([]byte, int, error) {
+	return append(dst, f...), f.Len(), nil
+}
+func (f flat) Release() {}
 
 func benchmark(b *testing.B, s exchange.Sender, in *exchange.Inbox) {
 	batch := make(flat, benchRecords*benchSize)

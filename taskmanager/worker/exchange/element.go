@@ -13,19 +13,12 @@ import (
 	"github.com/weir-stream/weir/taskmanager/worker/barrier"
 )
 
-// Limits of one channel.
-const (
-	// MaxRecord is the largest encoded record, in bytes.
-	MaxRecord = 32 << 20
-	// MaxFrame is the largest encoded batch, in bytes.
-	MaxFrame = 1 << 30
-)
+// MaxFrame is the largest frame, in bytes: a batch whose last record is as large as can be, with what is around it.
+const MaxFrame = operator.MaxEncodedBytes + operator.MaxRecordBytes + 1<<10
 
 var (
 	// ErrClosed is returned by a sender that was closed.
 	ErrClosed = errors.New("channel is closed")
-	// ErrTooLarge is wrapped by the error about a record that no channel takes.
-	ErrTooLarge = errors.New("record too large for the exchange")
 	// ErrRefused is wrapped by the error of a producer that the consumer's worker refused.
 	ErrRefused = errors.New("connection refused by the consumer's worker")
 )

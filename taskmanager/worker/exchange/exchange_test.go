@@ -38,12 +38,13 @@ func numbers(from, to uint64) *batch {
 
 func (b *batch) Len() int { return len(b.values) }
 
-func (b *batch) AppendEncoded(dst []byte) ([]byte, error) {
-	for _, v := range b.values {
-		dst = binary.BigEndian.AppendUint64(dst, v)
+func (b *batch) AppendEncoded(dst []byte, from int) ([]byte, int, error) {
+	for from < len(b.values) && len(dst) < operator.MaxEncodedBytes {
+		dst = binary.BigEndian.AppendUint64(dst, b.values[from])
 		dst = append(dst, make([]byte, b.size-8)...)
+		from++
 	}
-	return dst, nil
+	return dst, from, nil
 }
 
 func (b *batch) Release() {
@@ -244,15 +245,22 @@ func testBound(t *testing.T, l *link) {
 	}
 }
 
+// testOversized sends records of which each is more than a channel's bound.
 func testOversized(t *testing.T, l *link) {
 	b := numbers(0, 3)
-	b.size = 16 << 20
-	require.NoError(t, l.sender.Send(b))
-	e := l.next(t)
-	require.Equal(t, []uint64{0, 1, 2}, values(e, 16<<20))
-	e.Done()
+	b.size = operator.MaxRecordBytes
+	done := make(chan error, 1)
+	go func() { done <- l.sender.Send(b) }()
+	var got []uint64
+	for len(got) < 3 {
+		e := l.next(t)
+		got = append(got, values(e, b.size)...)
+		e.Done()
+	}
+	require.Equal(t, []uint64{0, 1, 2}, got)
+	require.NoError(t, <-done)
 	require.NoError(t, l.sender.Send(numbers(3, 4)))
-	e = l.next(t)
+	e := l.next(t)
 	require.Equal(t, []uint64{3}, values(e, 8))
 	e.Done()
 }
@@ -274,17 +282,6 @@ func testClose(t *testing.T, l *link) {
 	case <-time.After(patience):
 		require.Fail(t, "Send is still waiting")
 	}
-}
-
-func TestRecordOverTheLimit(t *testing.T) {
-	l := remoteLink(t)
-	b := numbers(0, 1)
-	b.size = exchange.MaxRecord + 1
-	err := l.sender.Send(b)
-	require.ErrorIs(t, err, exchange.ErrTooLarge)
-	require.ErrorContains(t, err, strconv.Itoa(exchange.MaxRecord+1))
-	require.ErrorContains(t, err, strconv.Itoa(exchange.MaxRecord))
-	require.Equal(t, operator.ClassFatal, operator.ClassOf(err))
 }
 
 func TestConnectRefused(t *testing.T) {
@@ -407,6 +404,6 @@ func TestEncodeErrorIsReturned(t *testing.T) {
 
 type failing struct{ err error }
 
-func (failing) Len() int                               { return 1 }
-func (f failing) AppendEncoded([]byte) ([]byte, error) { return nil, f.err }
-func (failing) Release()                               {}
+func (failing) Len() int                                         { return 1 }
+func (f failing) AppendEncoded([]byte, int) ([]byte, int, error) { return nil, 0, f.err }
+func (failing) Release()                                         {}

@@ -58,32 +58,34 @@ func NewRemote(id ID, fail func(error)) *Remote {
 // ID returns the channel's name.
 func (r *Remote) ID() ID { return r.id }
 
-// Send encodes and sends a batch.
+// Send encodes and sends a batch, in more than one frame if its records are large.
 func (r *Remote) Send(b operator.Batch) error {
-	records := b.Len()
-	buf := r.pool.Get(dataHeader)
-	frame := *buf
-	frame[0] = byte(Data)
-	binary.BigEndian.PutUint32(frame[1:], uint32(records))
-	frame, err := b.AppendEncoded(frame)
-	if err != nil {
-		r.pool.Put(buf)
-		return fmt.Errorf("encode for channel %s: %w", r.id, err)
-	}
-	b.Release()
-	*buf = frame
-	size := len(frame)
-	if limit := MaxRecord * records; size-dataHeader > limit || size > MaxFrame {
-		return operator.Fatal(fmt.Errorf("channel %s: %w: %d records take %d bytes, the limit is %d bytes for one record and %d for a batch",
-			r.id, ErrTooLarge, records, size-dataHeader, MaxRecord, MaxFrame))
-	}
-	if err := r.await(size, records); err != nil {
-		if errors.Is(err, errGone) {
-			return nil
+	for from, records := 0, b.Len(); from < records; {
+		buf := r.pool.Get(dataHeader)
+		frame := *buf
+		frame[0] = byte(Data)
+		frame, to, err := b.AppendEncoded(frame, from)
+		if err != nil {
+			r.pool.Put(buf)
+			return fmt.Errorf("encode for channel %s: %w", r.id, err)
 		}
-		return err
+		binary.BigEndian.PutUint32(frame[1:], uint32(to-from))
+		if to == records {
+			b.Release()
+		}
+		*buf = frame
+		if err := r.await(len(frame), to-from); err != nil {
+			if errors.Is(err, errGone) {
+				return nil
+			}
+			return err
+		}
+		if err := r.write(mem.NewBuffer(buf, r.pool), len(frame)); err != nil {
+			return err
+		}
+		from = to
 	}
-	return r.write(mem.NewBuffer(buf, r.pool), size)
+	return nil
 }
 
 var errGone = errors.New("consumer has closed the channel")

@@ -121,9 +121,12 @@ func (s *step) InputIdle(idle bool) { s.d.note("%s idle %v", s.name, idle) }
 // batch is a batch of numbers that never travels.
 type batch []int
 
-func (b batch) Len() int                                 { return len(b) }
-func (b batch) AppendEncoded(dst []byte) ([]byte, error) { return dst, errors.New("not to be encoded") }
-func (b batch) Release()                                 {}
+func (b batch) Len() int { return len(b) }
+func (b batch) AppendEncoded(dst []byte, from int) ([]byte, int, error) {
+	return dst, from, errors.New("not to be encoded")
+}
+
+func (b batch) Release() {}
 
 type reader struct{ out operator.Collector[int] }
 
