@@ -87,6 +87,7 @@ func (j *job) waitForSlots() {
 	}
 	j.enter(phaseSlots, 0)
 	j.followAt = time.Time{}
+	j.follower.Again(j.since)
 	j.m.slots.request(j.rec, j.box)
 }
 

@@ -111,8 +111,12 @@ func rescaleOutcome(o *raftv1.RescaleOutcome) rescaleReply {
 	return rescaleReply{outcome: o}
 }
 
-// answerRescales answers the callers whose rescale has an outcome in the log.
+// answerRescales answers the callers whose rescale has an outcome in the log, after what was reserved for it is free.
 func (j *job) answerRescales() {
+	if j.rec.GetRescale() == nil && j.reserving {
+		j.reserving = false
+		j.m.slots.unreserve(j.id)
+	}
 	for id, replies := range j.rescales {
 		if o := fsm.RescaleOf(j.rec, id); o != nil {
 			for _, reply := range replies {
@@ -120,10 +124,6 @@ func (j *job) answerRescales() {
 			}
 			delete(j.rescales, id)
 		}
-	}
-	if j.rec.GetRescale() == nil && j.reserving {
-		j.reserving = false
-		j.m.slots.unreserve(j.id)
 	}
 }
 

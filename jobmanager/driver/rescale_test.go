@@ -2,16 +2,23 @@ package driver_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/jobmanager/driver"
 	"github.com/weir-stream/weir/jobmanager/fsm"
+	"github.com/weir-stream/weir/jobmanager/registry"
 )
 
 // rescale asks for n slots beside the test.
@@ -157,4 +164,59 @@ func TestASavepointAskedForDuringARescaleIsTakenByTheNextAttempt(t *testing.T) {
 		require.FailNow(t, "answered too early", "%v", err)
 	default:
 	}
+}
+
+// A job that follows the slots waits a moment for a TaskManager that is only restarted, and goes on with fewer when it stays away.
+func TestAnAutoJobWaitsAMomentForSlotsThatItHasLost(t *testing.T) {
+	var planned atomic.Uint32
+	tms := []registry.TaskManager{
+		{ID: "tm1", Incarnation: "i1", Host: "h1", Slots: 1, Connected: true},
+		{ID: "tm2", Incarnation: "i2", Host: "h2", Slots: 1, Connected: true},
+	}
+	auto := &raftv1.Rescale{RequestId: "auto", Parallelism: 2, Auto: true, Base: "2"}
+	with := func(g *jobv1.Graph, n uint32) *jobv1.Graph {
+		g = proto.CloneOf(g)
+		g.Vertices[0].Parallelism, g.Fingerprint = n, fmt.Sprint(n)
+		return g
+	}
+	f := setup{
+		tms: tms,
+		graph: func(g *jobv1.Graph) {
+			g.Vertices[0].Parallelism, g.Fingerprint = 2, "2"
+			auto.Graph = g
+		},
+		config: func(cfg *driver.Config) {
+			cfg.AutoSettle = time.Hour
+			cfg.Plan = func(_ context.Context, p *clusterv1.PlanJob) (*jobv1.Graph, error) {
+				planned.Store(p.GetParallelism())
+				return with(auto.GetGraph(), p.GetParallelism()), nil
+			}
+		},
+		former: []*raftv1.Command{{Command: &raftv1.Command_RescaleJob{RescaleJob: &raftv1.RescaleJob{JobId: jobID, Rescale: auto}}}},
+	}.begin(t)
+	lose := func(attempt uint64, tm registry.TaskManager) {
+		f.sessions.become(tms[0])
+		tm.Connected = false
+		f.manager.Lost(tm, "no sign of life", false)
+		f.waitFor(fmt.Sprintf("kill %d", attempt))
+		f.manager.WorkerExited(tms[0], &clusterv1.WorkerExited{JobId: jobID, Attempt: attempt, Expected: true})
+		f.eventually("its slots are waited for", func() bool {
+			p, _, _ := f.manager.Status(t.Context(), jobID)
+			return strings.Contains(p.Explanation.Waiting(), "slots")
+		})
+	}
+	f.waitFor("prepare 1")
+	lose(1, tms[1])
+	require.Never(t, func() bool { return planned.Load() != 0 }, 300*time.Millisecond, 10*time.Millisecond, "it has not waited")
+	back := tms[1]
+	back.Incarnation = "i3"
+	f.sessions.become(tms[0], back)
+	f.manager.Joined(back, nil)
+	f.waitFor("prepare 2")
+	require.Zero(t, planned.Load())
+	require.Len(t, f.record().GetPlacements(), 2)
+	lose(2, back)
+	f.waitFor("prepare 3")
+	require.EqualValues(t, 1, planned.Load())
+	require.Len(t, f.record().GetPlacements(), 1)
 }

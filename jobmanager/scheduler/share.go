@@ -47,6 +47,9 @@ func Shares(total int, claims []Claim) map[string]int {
 	return shares
 }
 
+// returnTime is how long a job without enough slots waits for a TaskManager that is only restarted, before it goes on with fewer.
+const returnTime = 2 * time.Second
+
 // Follower decides when an auto job goes to another share. The zero value but for Settle has seen nothing.
 type Follower struct {
 	// Settle is how long a share must have been the same before a job that runs is rescaled to it.
@@ -56,8 +59,8 @@ type Follower struct {
 	since time.Time
 }
 
-// Decide returns the number of slots to go to now, or 0 to stay, for a job on current slots. A job that waits for slots runs on none:
-// what is there is taken at once.
+// Decide returns the number of slots to go to now, or 0 to stay, for a job on current slots. A job that waits for slots runs on none: it
+// goes on with fewer after a moment in which those it had may come back.
 func (f *Follower) Decide(now time.Time, current, share int, waits bool) int {
 	if share != f.share || f.since.IsZero() {
 		f.share, f.since = share, now
@@ -65,13 +68,13 @@ func (f *Follower) Decide(now time.Time, current, share int, waits bool) int {
 	switch {
 	case share == current || share == 0:
 		return 0
-	case waits && share < current:
-		return share
-	case waits || now.Sub(f.since) < f.Settle:
+	case waits && (share > current || now.Sub(f.since) < min(returnTime, f.Settle)):
+		return 0
+	case !waits && now.Sub(f.since) < f.Settle:
 		return 0
 	}
 	return share
 }
 
-// Again makes the follower wait for another Settle, after what it decided has failed.
+// Again makes the follower wait anew, after what it decided has failed or when a job begins to wait for slots.
 func (f *Follower) Again(now time.Time) { f.since = now }

@@ -83,7 +83,9 @@ func TestFollower(t *testing.T) {
 		{"a share that changes begins anew", []step{{0, 2, 4, false, 0}, {9, 2, 6, false, 0}, {18, 2, 6, false, 0}, {19, 2, 6, false, 6}}},
 		{"one that comes and goes is not followed", []step{{0, 2, 2, false, 0}, {20, 2, 4, false, 0}, {25, 2, 2, false, 0}, {29, 2, 4, false, 0}, {38, 2, 4, false, 0}}},
 		{"down for others after the settling time", []step{{0, 4, 3, false, 0}, {10, 4, 3, false, 3}}},
-		{"down at once when slots are lost", []step{{0, 4, 4, false, 0}, {1, 4, 3, true, 3}}},
+		{"down a moment after slots are lost", []step{{0, 4, 4, false, 0}, {1, 4, 3, true, 0}, {2, 4, 3, true, 0}, {3, 4, 3, true, 3}}},
+		{"slots that come back are waited for", []step{{0, 4, 4, false, 0}, {1, 4, 3, true, 0}, {2, 4, 4, true, 0}, {30, 4, 4, false, 0}}},
+		{"slots that are lost twice", []step{{0, 4, 3, true, 0}, {1, 4, 2, true, 0}, {2, 4, 2, true, 0}, {3, 4, 2, true, 2}}},
 		{"what is enough is waited for", []step{{0, 2, 4, true, 0}, {60, 2, 2, true, 0}}},
 		{"nothing is no share", []step{{0, 2, 0, true, 0}, {60, 2, 0, false, 0}}},
 	} {
@@ -92,7 +94,9 @@ func TestFollower(t *testing.T) {
 			require.Equal(t, s.want, f.Decide(start.Add(time.Duration(s.at)*time.Second), s.current, s.share, s.waits), "%s, step %d", c.name, i+1)
 		}
 	}
-	f, start := scheduler.Follower{Settle: 10 * time.Second}, time.Unix(1000, 0)
+	f, start := scheduler.Follower{}, time.Unix(1000, 0)
+	require.Equal(t, 3, f.Decide(start, 4, 3, true), "without a settling time nothing is waited for")
+	f = scheduler.Follower{Settle: 10 * time.Second}
 	f.Decide(start, 2, 4, false)
 	f.Again(start.Add(10 * time.Second))
 	require.Zero(t, f.Decide(start.Add(19*time.Second), 2, 4, false))
