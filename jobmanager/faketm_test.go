@@ -37,6 +37,10 @@ type fakes struct {
 	damage bool
 	// unprepared keeps Prepared back.
 	unprepared bool
+	// transactions answers commands about transactions, with nil by dying; without it nobody knows of any.
+	transactions func(*workerv1.Transactions) *workerv1.TransactionsDone
+	// lost is what the next workers tell that they cannot commit.
+	lost []*jobv1.LostOutput
 	events     []string
 	starts     []*workerv1.Start
 	prepares   []*workerv1.Prepare
@@ -286,14 +290,15 @@ func (tm *fakeTM) handle(msg *clusterv1.SessionResponse) {
 		tm.mu.Lock()
 		tm.workers[key(p.GetJobId(), p.GetAttempt())] = &fakeWorker{prepare: p}
 		tm.mu.Unlock()
-		unprepared := false
+		unprepared, prepared := false, &workerv1.Prepared{DataAddress: "127.0.0.1:1"}
 		tm.f.set(func() {
+			prepared.Lost = tm.f.lost
 			tm.f.prepares = append(tm.f.prepares, p)
 			tm.f.log("prepare %d settle=%v", p.GetAttempt(), p.GetSettleOnly())
 			unprepared = tm.f.unprepared
 		})
 		if !unprepared {
-			tm.event(p, &workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{DataAddress: "127.0.0.1:1"}}})
+			tm.event(p, &workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: prepared}})
 		}
 	case *clusterv1.SessionResponse_StopWorker:
 		tm.mu.Lock()
@@ -346,6 +351,19 @@ func (tm *fakeTM) command(p *workerv1.Prepare, cmd *workerv1.Command) {
 			tm.f.log("complete %d", n)
 		})
 		tm.event(p, &workerv1.Event{Event: &workerv1.Event_CommitAcked{CommitAcked: &workerv1.CommitAcked{Checkpoint: n}}})
+	case *workerv1.Command_Transactions:
+		done := &workerv1.TransactionsDone{}
+		tm.f.set(func() {
+			if tm.f.transactions != nil {
+				done = tm.f.transactions(c.Transactions)
+			}
+		})
+		if done == nil {
+			tm.exit(p.GetJobId(), p.GetAttempt(), 1, false, "out of memory")
+			return
+		}
+		done.Request = c.Transactions.GetRequest()
+		tm.event(p, &workerv1.Event{Event: &workerv1.Event_TransactionsDone{TransactionsDone: done}})
 	case *workerv1.Command_Finish:
 		tm.event(p, &workerv1.Event{Event: &workerv1.Event_Closed{Closed: &workerv1.Closed{}}})
 		tm.exit(p.GetJobId(), p.GetAttempt(), 0, true, "")

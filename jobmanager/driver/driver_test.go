@@ -34,6 +34,8 @@ type fakeLog struct {
 	state fsm.State
 	// lose decides about a proposal whether its answer is lost, and whether it got into the log nevertheless.
 	lose func(cmd *raftv1.Command) (lost, applied bool)
+	// refuse answers in the place of the state machine, unless it returns nil.
+	refuse func(cmd *raftv1.Command) error
 	// barrier answers Barrier; nil means success.
 	barrier func(ctx context.Context) error
 }
@@ -43,6 +45,11 @@ func (l *fakeLog) Propose(ctx context.Context, cmd *raftv1.Command) (fsm.Result,
 	defer l.mu.Unlock()
 	if ctx.Err() != nil {
 		return fsm.Result{}, raftnode.ErrNotLeader
+	}
+	if l.refuse != nil {
+		if err := l.refuse(cmd); err != nil {
+			return fsm.Result{Err: err}, nil
+		}
 	}
 	lost, applied := false, true
 	if l.lose != nil {

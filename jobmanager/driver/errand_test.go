@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -477,5 +478,81 @@ func TestAnErrandWhoseWorkerDiesAsSoonAsItIsPrepared(t *testing.T) {
 		require.Len(t, a.Problems, 1)
 		require.Contains(t, a.Problems[0], "exit code 7")
 		require.True(t, a.Unanswered, "it may have been carried out")
+	})
+}
+
+// refuseOnce has the log refuse the first of the entries that are meant.
+func (f *fixture) refuseOnce(meant func(*raftv1.Command) bool) {
+	refused := false
+	f.set(func() {
+		f.log.refuse = func(cmd *raftv1.Command) error {
+			if refused || !meant(cmd) {
+				return nil
+			}
+			refused = true
+			return errors.New("not in this state")
+		}
+	})
+}
+
+func isLoss(cmd *raftv1.Command) bool { return cmd.GetRecordLoss() != nil }
+
+// Nothing is settled that the log has refused to know.
+func TestAnEntryOfAnErrandThatTheLogRefuses(t *testing.T) {
+	lost := &jobv1.LostOutput{Sink: "v", Checkpoint: 3, Transaction: "x"}
+	for name, test := range map[string]struct {
+		meant  func(*raftv1.Command) bool
+		starts int // workers that were told to fence
+	}{
+		"of lost output":                 {isLoss, 0},
+		"of the result of the settling": {func(cmd *raftv1.Command) bool { return cmd.GetSettleResult() != nil }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := endedUnsettled(t).begin(t)
+				f.refuseOnce(test.meant)
+				time.Sleep(5 * time.Second)
+				_, first := f.errand(1)
+				f.preparedWith(first, lost)
+				f.eventOf(theTM, first, startedEvent())
+				require.Len(t, f.starts(), test.starts)
+				require.NotEmpty(t, f.record().GetUnsettled())
+				require.True(t, f.stopped(first))
+
+				time.Sleep(10 * time.Second)
+				_, second := f.errand(2)
+				f.preparedWith(second, lost)
+				f.eventOf(theTM, second, startedEvent())
+				require.Empty(t, f.record().GetUnsettled())
+				require.Len(t, f.record().GetLost(), 1)
+			})
+		})
+	}
+}
+
+// A settling attempt whose losses the log refuses to know has not settled anything.
+func TestASettlingAttemptWhoseLossesTheLogRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := inquirable(setup{}).begin(t)
+		f.deploy(1, theTM)
+		f.waitFor("trigger 1")
+		f.ack(1)
+		f.waitFor("complete 1")
+		settled := func() bool { return f.record().GetCheckpoints()[0].GetSettled() }
+		f.refuseOnce(isLoss)
+		require.NoError(t, f.manager.Cancel(t.Context(), jobID, "c"))
+		f.waitFor("kill 1")
+		f.exits(1)
+		f.waitFor("prepare 2")
+		lost := &jobv1.LostOutput{Sink: "v", Checkpoint: 1, Transaction: "x"}
+		f.preparedWith(2, lost)
+		require.False(t, f.sessions.has("start 2"), "nothing is fenced before the loss is known")
+		require.False(t, settled())
+		f.exits(2)
+		f.waitFor("prepare 3")
+		f.preparedWith(3, lost)
+		require.Len(t, f.record().GetLost(), 1)
+		require.True(t, f.sessions.has("start 3"))
+		require.True(t, settled())
 	})
 }

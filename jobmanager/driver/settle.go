@@ -82,15 +82,9 @@ func (j *job) settlePlacements() []*raftv1.Placement {
 	return out
 }
 
-// settled follows a settling attempt in which everything was committed and fenced.
+// settled follows a settling attempt in which everything was committed and fenced. Its start has told the log that the last checkpoint is
+// settled, after which none completes.
 func (j *job) settled() {
-	if last, ok := fsm.LastCheckpoint(j.rec); ok && !last.GetSettled() {
-		if _, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_SettleCheckpoint{SettleCheckpoint: &raftv1.SettleCheckpoint{
-			JobId: j.id, Checkpoint: last.GetId(),
-		}}}); !ok {
-			return
-		}
-	}
 	j.commandAll(&workerv1.Command{Command: &workerv1.Command_Finish{Finish: &workerv1.Finish{}}}, nil)
 	j.stopWorkers(j.recordSettled)
 }

@@ -197,11 +197,15 @@ func (j *job) fencedAgain(q *inquiry, complete bool) {
 
 // fenced tells the log that attempts are done with; false when the driver has ended with that.
 func (j *job) fenced(attempts []uint64) bool {
-	_, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_FencedAttempts{FencedAttempts: &raftv1.FencedAttempts{
+	res, ok := j.propose(&raftv1.Command{Command: &raftv1.Command_FencedAttempts{FencedAttempts: &raftv1.FencedAttempts{
 		JobId: j.id, Attempts: attempts,
 	}}})
-	if !ok {
+	switch {
+	case !ok:
 		return false
+	case res.Err != nil: // they are fenced again
+		j.logger.Error("fenced attempts not recorded", "attempts", attempts, "error", res.Err)
+		return true
 	}
 	for _, a := range attempts {
 		delete(j.undead, a)

@@ -51,6 +51,7 @@ type cluster struct {
 	requests []proto.Message
 	uploaded []byte
 	noLogs   bool
+	unasked  map[string]error // jobs of whose transactions nobody can tell
 }
 
 func newCluster(t *testing.T, jobs ...*jobv1.Job) *cluster {
@@ -200,6 +201,23 @@ func (c *cluster) UploadArtifact(st grpc.ClientStreamingServer[jobv1.UploadArtif
 		return err
 	}
 	return st.SendAndClose(&jobv1.UploadArtifactResponse{})
+}
+
+func (c *cluster) ListTransactions(ctx context.Context, m *jobv1.ListTransactionsRequest) (*jobv1.ListTransactionsResponse, error) {
+	if err := c.take(ctx, m); err != nil {
+		return nil, err
+	}
+	if err := c.unasked[m.GetJob()]; err != nil {
+		return nil, err
+	}
+	return &jobv1.ListTransactionsResponse{JobId: m.GetJob(), Name: "totals"}, nil
+}
+
+func (c *cluster) ResolveTransaction(ctx context.Context, m *jobv1.ResolveTransactionRequest) (*jobv1.ResolveTransactionResponse, error) {
+	if err := c.take(ctx, m); err != nil {
+		return nil, err
+	}
+	return &jobv1.ResolveTransactionResponse{JobId: m.GetJob(), Transaction: &jobv1.Transaction{Id: m.GetTransaction(), State: jobv1.TransactionState_TRANSACTION_STATE_ABORTED}}, nil
 }
 
 func (c *cluster) ListMembers(ctx context.Context, m *clusterv1.ListMembersRequest) (*clusterv1.ListMembersResponse, error) {

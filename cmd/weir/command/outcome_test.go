@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,9 +35,11 @@ func TestChangeWithoutAnAnswer(t *testing.T) {
 		{[]string{"stop", "totals", "--request-id", "r9"}, "  weir show totals\n", hangAt[*jobv1.StopJobRequest]},
 		{[]string{"cancel", "totals", "--request-id", "r9"}, "  weir show totals\n", hangAt[*jobv1.CancelJobRequest]},
 		{[]string{"savepoint", "totals", "--request-id", "r9"}, "  weir checkpoints totals\n", hangAt[*jobv1.CreateSavepointRequest]},
+		{[]string{"txn", "abort", "x", "--job", "totals", "--yes", "--request-id", "r9"}, "  weir txn list totals\n", hangAt[*jobv1.ResolveTransactionRequest]},
+		{[]string{"txn", "commit", "x", "--job", "totals", "--yes", "--request-id", "r9"}, "  weir txn list totals\n", hangAt[*jobv1.ResolveTransactionRequest]},
 		{[]string{"members", "remove", "jm4"}, "  weir members\n", hangAt[*clusterv1.RemoveMemberRequest]},
 	} {
-		t.Run(test.args[0], func(t *testing.T) {
+		t.Run(strings.Join(test.args[:2], " "), func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			c := newCluster(t, runningJob())
@@ -156,7 +159,7 @@ func TestChangesGoOnWithTheNextLeader(t *testing.T) {
 		{[]string{"cancel", "totals"}, hangAt[*jobv1.CancelJobRequest], idOf[*jobv1.CancelJobRequest]},
 		{[]string{"savepoint", "totals"}, hangAt[*jobv1.CreateSavepointRequest], idOf[*jobv1.CreateSavepointRequest]},
 	} {
-		t.Run(test.args[0], func(t *testing.T) {
+		t.Run(strings.Join(test.args[:2], " "), func(t *testing.T) {
 			dying, next := newCluster(t, runningJob()), newCluster(t, endedJob(jobv1.JobState_JOB_STATE_STOPPED))
 			test.hang(dying, func() { go dying.server.Stop() })
 			code, _, messages := weirIn(t.Context(), []string{"WEIR_JOBMANAGER=" + dying.address + "," + next.address}, test.args...)
