@@ -40,11 +40,11 @@ type fakes struct {
 	// transactions answers commands about transactions, with nil by dying; without it nobody knows of any.
 	transactions func(*workerv1.Transactions) *workerv1.TransactionsDone
 	// lost is what the next workers tell that they cannot commit.
-	lost []*jobv1.LostOutput
-	events     []string
-	starts     []*workerv1.Start
-	prepares   []*workerv1.Prepare
-	completed  map[uint64]bool // notices seen
+	lost      []*jobv1.LostOutput
+	events    []string
+	starts    []*workerv1.Start
+	prepares  []*workerv1.Prepare
+	completed map[uint64]bool // notices seen
 }
 
 func newFakes(t *testing.T, bucket blob.Bucket) *fakes {

@@ -56,7 +56,8 @@ func TestOutcomeOfATransactionThatIsEndedByHand(t *testing.T) {
 		"the worker dies over it": {func() *workerv1.TransactionsDone { return nil }, grpcerr.ErrUnknownOutcome, []string{"no answer of the workers on tm1", "weir txn list"}},
 		"the sink does not know": {
 			outcome(workerv1.ResolveOutcome_RESOLVE_OUTCOME_UNKNOWN, "the broker was silent"),
-			grpcerr.ErrUnknownOutcome, []string{"the broker was silent", "weir txn list"},
+			grpcerr.ErrUnknownOutcome,
+			[]string{"the broker was silent", "weir txn list"},
 		},
 		"it is refused": {outcome(workerv1.ResolveOutcome_RESOLVE_OUTCOME_REFUSED, "it is at work"), grpcerr.ErrInvalid, []string{"it is at work"}},
 		"it is committed": {

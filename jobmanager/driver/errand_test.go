@@ -504,7 +504,7 @@ func TestAnEntryOfAnErrandThatTheLogRefuses(t *testing.T) {
 		meant  func(*raftv1.Command) bool
 		starts int // workers that were told to fence
 	}{
-		"of lost output":                 {isLoss, 0},
+		"of lost output":                {isLoss, 0},
 		"of the result of the settling": {func(cmd *raftv1.Command) bool { return cmd.GetSettleResult() != nil }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
