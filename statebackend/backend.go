@@ -80,6 +80,8 @@ type core struct {
 	memory  memory
 	// assumed is the size of an encoded row of which none was measured.
 	assumed int64
+	// aging are the states whose entries expire.
+	aging []*expiry
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -134,8 +136,8 @@ func (c *core) open(ctx context.Context) error {
 }
 
 func openSegment(ctx context.Context, store SegmentStore, s *snapshotv1.Segment) (*segment.Segment, error) {
-	if v := s.GetFormatVersion(); v != segment.FormatVersion {
-		return nil, fmt.Errorf("%w: segment %s has format %d, this version reads format %d", ErrSchema, s.GetName(), v, segment.FormatVersion)
+	if v := s.GetFormatVersion(); !segment.Readable(v) {
+		return nil, fmt.Errorf("%w: segment %s has format %d, this version reads up to format %d", ErrSchema, s.GetName(), v, segment.StampedFormat)
 	}
 	if s.GetName() == "" {
 		content := s.GetInline()

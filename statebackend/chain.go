@@ -60,7 +60,7 @@ func (c *chain) mayContain(row []byte) bool {
 }
 
 // lookup returns the newest value of a row, unless a newer segment drops its namespace. The value is valid until the chain is closed.
-func (c *chain) lookup(row []byte, namespaces bool) (value []byte, ok bool, err error) {
+func (c *chain) lookup(row []byte, namespaces bool) (value []byte, at stamp, ok bool, err error) {
 	group, hash := segment.Group(row), segment.Hash(row[:c.filterLen(row)])
 	for i := len(c.sources) - 1; i >= 0; i-- {
 		s := c.sources[i]
@@ -71,23 +71,23 @@ func (c *chain) lookup(row []byte, namespaces bool) (value []byte, ok bool, err 
 			cursor := c.cursors[i]
 			cursor.Seek(row)
 			if err := cursor.Err(); err != nil {
-				return nil, false, err
+				return nil, noStamp, false, err
 			}
 			if cursor.Valid() && bytes.Equal(cursor.Key(), row) {
-				return cursor.Value(), !cursor.Tombstone(), nil
+				return cursor.Value(), stamp(cursor.Stamp()), !cursor.Tombstone(), nil
 			}
 		}
 		if namespaces && s.Segment.HasDrop(segment.Drop{State: segment.State(row), Namespace: segment.Namespace(row)}) {
-			return nil, false, nil
+			return nil, noStamp, false, nil
 		}
 	}
-	return nil, false, nil
+	return nil, noStamp, false, nil
 }
 
 // scan calls fn for the rows that begin with prefix until it returns false. fn must not use the chain.
-func (c *chain) scan(prefix []byte, fn func(row, value []byte) (more bool, err error)) error {
+func (c *chain) scan(prefix []byte, fn func(row, value []byte, at stamp) (more bool, err error)) error {
 	for c.merge.Seek(prefix); c.merge.Valid() && bytes.HasPrefix(c.merge.Key(), prefix); c.merge.Next() {
-		if more, err := fn(c.merge.Key(), c.merge.Value()); !more || err != nil {
+		if more, err := fn(c.merge.Key(), c.merge.Value(), stamp(c.merge.Stamp())); !more || err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,9 @@ type Frozen struct {
 	from, epoch uint64
 	before      version
 	changes     []changes // one per state
-	live        int       // rows of all states; -1 while restored rows are not all in memory
+	horizons    map[uint16]*horizon
+	schemas     []*snapshotv1.StateSchema
+	live        int // rows of all states; -1 while restored rows are not all in memory
 	phase       atomic.Int32
 	result      *snapshotv1.KeyedSnapshot // set before phaseWritten
 	after       version                   // with it
@@ -44,7 +46,15 @@ func (c *core) freeze(checkpoint uint64, full bool) *Frozen {
 		d.state.freeze()
 		f.changes = append(f.changes, d.state.changes(f.from))
 		f.live += d.state.count()
+		if d.expiry != nil {
+			if f.horizons == nil {
+				f.horizons = map[uint16]*horizon{}
+			}
+			h := d.expiry.horizon
+			f.horizons[d.id] = &h
+		}
 	}
+	f.schemas = c.schemas()
 	if c.mode != resident {
 		f.live = -1
 	}
@@ -65,6 +75,7 @@ func (c *core) checkpointCompleted(n uint64) {
 				d.state.release()
 			}
 			c.install(f)
+			c.reap(maxVisits)
 			c.reclaim()
 			c.comeBack()
 		}
@@ -142,7 +153,7 @@ func (f *Frozen) Write(ctx context.Context) (*snapshotv1.KeyedSnapshot, error) {
 	}
 	f.result = &snapshotv1.KeyedSnapshot{
 		KeyGroups: protoRange(f.core.cfg.KeyGroups), MaxParallelism: uint32(f.core.cfg.MaxParallelism),
-		Segments: after.segments, Schemas: f.core.schemas(),
+		Segments: after.segments, Schemas: f.schemas,
 	}
 	f.after = after
 	f.openChain(ctx)

@@ -43,7 +43,7 @@ func (c *core) load(ctx context.Context, sources []segment.Source, generation in
 		if batches[id] == nil {
 			batches[id] = d.state.newBatch()
 		}
-		if err := batches[id].decode(m.Key(), m.Value()); err != nil {
+		if err := batches[id].decode(m.Key(), m.Value(), stamp(m.Stamp())); err != nil {
 			return c.decodeError(m.Key(), err)
 		}
 		d.measure(len(m.Key()) + len(m.Value()))

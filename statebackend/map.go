@@ -208,7 +208,7 @@ func (s *Map[K, MK, V]) open(k K) (*submap[K, MK, V], error) {
 	if m == nil {
 		m = s.newSubmap(k, false)
 	}
-	err := s.core.chain.scan(prefix, func(row, value []byte) (bool, error) {
+	err := s.core.chain.scan(prefix, func(row, value []byte, _ stamp) (bool, error) {
 		mk, err := s.mapKey.Decode(row[len(prefix):])
 		if err == nil && m.rows[mk] == nil {
 			var v V
@@ -296,7 +296,7 @@ type mapBatch[K, MK comparable, V any] struct {
 	raw    []byte
 }
 
-func (b *mapBatch[K, MK, V]) decode(row, value []byte) error {
+func (b *mapBatch[K, MK, V]) decode(row, value []byte, _ stamp) error {
 	raw, rest, err := codec.CutEscaped(b.raw[:0], row[segment.PrefixSize:])
 	if err != nil {
 		return err

@@ -26,6 +26,9 @@ type memory struct {
 	excess int64
 	// wanted is true from when the tables need a checkpoint to be able to evict until one is frozen.
 	wanted bool
+	// looks counts the settings of the clock since entries that have expired were looked for; hurry tells that many were found.
+	looks int
+	hurry bool
 }
 
 // Bounds of one look at the account, which is between two records.

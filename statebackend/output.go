@@ -24,7 +24,7 @@ type output struct {
 
 func (f *Frozen) newOutput() *output { return &output{f: f} }
 
-func (o *output) add(key, value []byte, tombstone bool) error {
+func (o *output) add(key, value []byte, tombstone bool, stamp int64) error {
 	if o.w != nil && o.full(key) {
 		if err := o.end(nil); err != nil {
 			return err
@@ -35,7 +35,13 @@ func (o *output) add(key, value []byte, tombstone bool) error {
 			return err
 		}
 	}
-	if err := o.w.Add(key, value, tombstone); err != nil {
+	var err error
+	if tombstone {
+		err = o.w.Add(key, nil, true)
+	} else {
+		err = o.w.AddStamped(key, value, stamp)
+	}
+	if err != nil {
 		return &StorageError{Op: "write state segment", Err: err}
 	}
 	return nil
@@ -128,7 +134,7 @@ func (o *output) upload(ctx context.Context, before []*snapshotv1.Segment, base 
 			groups = p.Groups // drops count for all groups, rows for their own
 		}
 		s := &snapshotv1.Segment{
-			Size: p.Size, Crc32C: p.CRC32C, FormatVersion: segment.FormatVersion, KeyGroups: protoRange(groups),
+			Size: p.Size, Crc32C: p.CRC32C, FormatVersion: p.Format, KeyGroups: protoRange(groups),
 			Checkpoint: o.f.checkpoint, Base: base, Inline: p.Inline, Entries: p.Entries,
 		}
 		if p.Path != "" {

@@ -187,7 +187,7 @@ func (s *Panes[K, A]) find(p *pane[K, A], k K) (*entry[K, A], error) {
 	}
 	row := s.b.namespaceRow(s.core.scratch[:0], s.d, p.at, k)
 	s.core.scratch = row[:0]
-	value, ok, err := s.core.chain.lookup(row, true)
+	value, _, ok, err := s.core.chain.lookup(row, true)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func (s *Panes[K, A]) scan(p *pane[K, A], fn func(k K, a A) error) error {
 	}
 	for _, group := range s.core.chain.groups(s.core.cfg.KeyGroups) {
 		prefix := segment.AppendNamespace(segment.AppendPrefix(nil, group, s.d.id), p.at)
-		err := s.core.chain.scan(prefix, func(row, value []byte) (bool, error) {
+		err := s.core.chain.scan(prefix, func(row, value []byte, _ stamp) (bool, error) {
 			_, k, err := s.b.cutNamespaceRow(row)
 			if err != nil {
 				return false, s.core.decodeError(row, err)

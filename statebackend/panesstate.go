@@ -110,6 +110,8 @@ func (c *paneChanges[K, A]) appendRow(dst []byte, i int) []byte {
 
 func (c *paneChanges[K, A]) tombstone(int) (dead, needed bool) { return false, false }
 
+func (c *paneChanges[K, A]) stamp(int) stamp { return noStamp }
+
 func (c *paneChanges[K, A]) appendValue(dst []byte, i int) ([]byte, error) {
 	return c.s.codec.Append(dst, c.versions[i].e.value)
 }
@@ -126,7 +128,7 @@ type paneBatch[K comparable, A any] struct {
 	values []A
 }
 
-func (b *paneBatch[K, A]) decode(row, value []byte) error {
+func (b *paneBatch[K, A]) decode(row, value []byte, _ stamp) error {
 	at, k, err := b.s.b.cutNamespaceRow(row)
 	if err != nil {
 		return err

@@ -110,7 +110,11 @@ func fingerprint(s *snapshotv1.StateSchema) string {
 func (c *core) schemas() []*snapshotv1.StateSchema {
 	all := slices.Clone(c.dropped)
 	for _, d := range c.states {
-		all = append(all, d.schema())
+		s := d.schema()
+		if d.expiry != nil {
+			s.Expiry = d.expiry.schema(d.expiry.ttl)
+		}
+		all = append(all, s)
 	}
 	return all
 }

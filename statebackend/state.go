@@ -24,6 +24,7 @@ type declaration struct {
 	name, kind, keyCodec, valueCodec string
 	fingerprint                      uint64
 	valueSchema                      string
+	expiry                           *expiry // nil for a state that never had a time to live
 
 	id    uint16
 	state state
@@ -90,7 +91,7 @@ type state interface {
 
 // batch decodes restored rows on the loader's goroutine and adds them to the state on the backend's.
 type batch interface {
-	decode(row, value []byte) error
+	decode(row, value []byte, at stamp) error
 	apply()
 }
 
@@ -99,9 +100,10 @@ type changes interface {
 	// collect gathers the versions, newest first, and returns their number.
 	collect() int
 	appendRow(dst []byte, i int) []byte
-	// tombstone reports whether version i says that there is no row, and whether the segments before it may hold one.
+	// tombstone reports whether version i says that there is no row, or has expired, and whether the segments before it may hold one.
 	tombstone(i int) (dead, needed bool)
 	appendValue(dst []byte, i int) ([]byte, error)
+	stamp(i int) stamp
 	// drops returns the namespaces that the segments before may hold and that are gone.
 	drops() []int64
 }
@@ -149,6 +151,6 @@ func newKeyTable[K comparable, V any](
 		},
 		decodeRow: func(row []byte) (K, error) { return b.key.Decode(row[segment.PrefixSize:]) },
 		encode:    encode,
-		decode:    decode,
+		decode:    func(value []byte, _ stamp) (V, error) { return decode(value) },
 	}
 }

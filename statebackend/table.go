@@ -13,7 +13,10 @@ type table[TK comparable, V any] struct {
 	decodeRow func(row []byte) (TK, error)
 	// encode and decode are for a row's value in segments.
 	encode func(dst []byte, v V) ([]byte, error)
-	decode func(value []byte) (V, error)
+	decode func(value []byte, at stamp) (V, error)
+	// expiry and age are of a state whose entries expire: age returns a value's stamp.
+	expiry *expiry
+	age    func(v V) stamp
 }
 
 // get returns the version of k's row, nil when there is none. The version may be a tombstone.
@@ -30,15 +33,45 @@ func (t *table[TK, V]) get(k TK) (*entry[TK, V], error) {
 	}
 	row := t.appendRow(t.core.scratch[:0], k)
 	t.core.scratch = row[:0]
-	value, ok, err := t.core.chain.lookup(row, false)
+	value, at, ok, err := t.core.chain.lookup(row, false)
 	if err != nil || !ok {
 		return nil, err
 	}
-	v, err := t.decode(value)
+	v, err := t.decode(value, at)
 	if err != nil {
 		return nil, t.core.decodeError(row, err)
 	}
+	if t.gone(v) {
+		return nil, nil
+	}
 	return t.insert(k, v), nil
+}
+
+// gone reports whether a value has expired.
+func (t *table[TK, V]) gone(v V) bool { return t.expiry != nil && t.expiry.gone(t.age(v)) }
+
+// reap implements expiry.reap. Of an entry in segments no tombstone stays: they have its stamp.
+func (t *table[TK, V]) reap(upTo uint64, visits int) (visited, removed int) {
+	for k, e := range t.rows {
+		if visited == visits {
+			break
+		}
+		visited++
+		if e.deleted || !t.gone(e.value) {
+			continue
+		}
+		switch {
+		case e.epoch <= upTo:
+		case e.epoch == t.core.epoch && e.born == e.epoch:
+			t.remove(e)
+		default:
+			continue
+		}
+		delete(t.rows, k)
+		t.live--
+		removed++
+	}
+	return visited, removed
 }
 
 // insert adds a row as it was restored.

@@ -6,7 +6,7 @@ func (t *table[TK, V]) restore() error { return nil }
 func (t *table[TK, V]) loaded()        {}
 
 func (t *table[TK, V]) changes(from uint64) changes {
-	return &journalChanges[TK, V]{frozen: t.frozen, from: from, row: t.appendRow, value: t.encode}
+	return &journalChanges[TK, V]{frozen: t.frozen, from: from, row: t.appendRow, value: t.encode, aging: agingAt(t.expiry, t.age)}
 }
 
 func (t *table[TK, V]) newBatch() batch { return &tableBatch[TK, V]{t: t} }
@@ -18,12 +18,12 @@ type tableBatch[TK comparable, V any] struct {
 	values []V
 }
 
-func (b *tableBatch[TK, V]) decode(row, value []byte) error {
+func (b *tableBatch[TK, V]) decode(row, value []byte, at stamp) error {
 	k, err := b.t.decodeRow(row)
 	if err != nil {
 		return err
 	}
-	v, err := b.t.decode(value)
+	v, err := b.t.decode(value, at)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (b *tableBatch[TK, V]) decode(row, value []byte) error {
 
 func (b *tableBatch[TK, V]) apply() {
 	for i, k := range b.keys {
-		if b.t.rows[k] == nil {
+		if b.t.rows[k] == nil && !b.t.gone(b.values[i]) {
 			b.t.insert(k, b.values[i])
 		}
 	}
@@ -45,6 +45,7 @@ type journalChanges[TK comparable, V any] struct {
 	from     uint64
 	row      func(dst []byte, k TK) []byte
 	value    func(dst []byte, v V) ([]byte, error)
+	aging    *aging[V]
 	versions []*entry[TK, V]
 }
 
@@ -63,7 +64,14 @@ func (c *journalChanges[TK, V]) appendRow(dst []byte, i int) []byte {
 
 func (c *journalChanges[TK, V]) tombstone(i int) (dead, needed bool) {
 	e := c.versions[i]
-	return e.deleted, e.born <= c.from
+	return e.deleted || c.aging != nil && c.aging.gone(c.aging.age(e.value)), e.born <= c.from
+}
+
+func (c *journalChanges[TK, V]) stamp(i int) stamp {
+	if c.aging == nil {
+		return noStamp
+	}
+	return c.aging.age(c.versions[i].value)
 }
 
 func (c *journalChanges[TK, V]) appendValue(dst []byte, i int) ([]byte, error) {

@@ -34,7 +34,7 @@ func NewTimers[K comparable](b *Backend[K], name string) *Timers[K] {
 			return timer[K]{at, k}, err
 		},
 		encode: func(dst []byte, _ struct{}) ([]byte, error) { return dst, nil },
-		decode: func(value []byte) (none struct{}, err error) {
+		decode: func(value []byte, _ stamp) (none struct{}, err error) {
 			if len(value) > 0 {
 				err = fmt.Errorf("%w: timer with a value", segment.ErrCorrupt)
 			}

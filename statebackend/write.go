@@ -103,7 +103,7 @@ func (f *Frozen) writeDelta(ctx context.Context, out *output) (drops []segment.D
 				return nil, fmt.Errorf("state %q: encode a value: %w", f.core.states[ref.state].name, err)
 			}
 		}
-		if err := out.add(ref.key, value, dead); err != nil {
+		if err := out.add(ref.key, value, dead, int64(ch.stamp(int(ref.i)))); err != nil {
 			return nil, err
 		}
 		f.core.states[ref.state].measure(len(ref.key) + len(value))
@@ -174,10 +174,17 @@ func (f *Frozen) merge(
 		if n++; n%4096 == 0 && ctx.Err() != nil {
 			return nil, &StorageError{Op: "merge state segments", Err: ctx.Err()}
 		}
-		if f.core.byID[segment.State(m.Key())] == nil {
+		id := segment.State(m.Key())
+		if f.core.byID[id] == nil {
 			continue // dropped state
 		}
-		if err := out.add(m.Key(), m.Value(), m.Tombstone()); err != nil {
+		dead := m.Tombstone()
+		if h := f.horizons[id]; h != nil && !dead && h.gone(stamp(m.Stamp())) {
+			if dead = older; !dead {
+				continue
+			}
+		}
+		if err := out.add(m.Key(), m.Value(), dead, m.Stamp()); err != nil {
 			return nil, err
 		}
 	}

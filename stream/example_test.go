@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -346,6 +347,65 @@ func ExampleValueOf() {
 	})
 	fmt.Println(sink.Values(), err)
 	// Output: [100 250 400 450] <nil>
+}
+
+func ExampleProcessingTimeTTL() {
+	setup := func(s *stream.States[string]) stream.Handler[string, string, string] {
+		last := stream.ValueOf[string](s, "last").WithTTL(stream.ProcessingTimeTTL(time.Minute).RefreshedByReads())
+		return stream.Handler[string, string, string]{Record: func(c *stream.Context[string, string], text string) error {
+			if before, ok, err := last.Get(); err != nil || ok {
+				return errors.Join(err, c.Emit(text+" after "+before))
+			}
+			return errors.Join(last.Put(text), c.Emit(text+" after nothing"))
+		}}
+	}
+	p, err := streamtest.NewPipe(func(in *stream.Stream[string]) *stream.Stream[string] {
+		return stream.Process(stream.KeyBy(in, func(string) string { return "key" }), setup)
+	})
+	fmt.Println(err)
+	for _, wait := range []time.Duration{0, 50 * time.Second, 50 * time.Second, time.Minute} {
+		_ = p.AdvanceTime(wait)
+		_ = p.Push(fmt.Sprint(wait))
+	}
+	for _, r := range p.Take() {
+		fmt.Println(r.Value)
+	}
+	fmt.Println(p.Close())
+	// Output:
+	// <nil>
+	// 0s after nothing
+	// 50s after 0s
+	// 50s after 0s
+	// 1m0s after nothing
+	// <nil>
+}
+
+func ExampleEventTimeTTL() {
+	sink := streamtest.NewSink[string]()
+	first := func(s *stream.States[string]) stream.Handler[string, order, string] {
+		// Orders of a user within half a minute of the last one are repeats.
+		seen := stream.ValueOf[int64](s, "seen").WithTTL(stream.EventTimeTTL(30 * time.Second))
+		return stream.Handler[string, order, string]{Record: func(c *stream.Context[string, string], o order) error {
+			_, again, err := seen.Get()
+			if err != nil {
+				return err
+			}
+			if !again {
+				err = c.Emit(c.Key() + " at " + o.At.Format("15:04:05"))
+			}
+			return errors.Join(err, seen.Put(o.Cents))
+		}}
+	}
+	err := streamtest.Run(func(env *stream.Env) error {
+		orders := stream.From(env, "orders", orders()).WithWatermarks(at, stream.Monotonous())
+		stream.To(stream.Process(stream.KeyBy(orders, user), first), "out", sink)
+		return nil
+	})
+	fmt.Println(strings.Join(sink.Values(), "\n"), err)
+	// Output:
+	// ann at 00:00:01
+	// bob at 00:00:20
+	// ann at 00:01:10 <nil>
 }
 
 func ExampleMapOf() {

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/weir-stream/weir/codec"
 	"github.com/weir-stream/weir/graph"
@@ -47,6 +48,8 @@ type (
 	Handler[K comparable, T, R any] = process.Handler[K, T, R]
 	// Context is what is known of the record or timer being handled, and takes its results.
 	Context[K comparable, R any] = process.Context[K, R]
+	// TTL is how long what is written to a state stays there, see [ProcessingTimeTTL] and [EventTimeTTL].
+	TTL = process.TTL
 	// Value is one value per key.
 	Value[K comparable, V any] = process.Value[K, V]
 	// MapState is a map per key.
@@ -54,6 +57,15 @@ type (
 	// ListState is a list per key.
 	ListState[K comparable, V any] = process.List[K, V]
 )
+
+// ProcessingTimeTTL is a time to live in processing time: an entry expires when the clock is at d, in whole milliseconds, after its last
+// write. An expired entry is never read again, is not in checkpoints, and takes no space for long. See the guide on state.
+func ProcessingTimeTTL(d time.Duration) TTL { return process.ProcessingTimeTTL(d) }
+
+// EventTimeTTL is a time to live in event time: an entry expires when the watermark has come to d, in whole milliseconds, after its last
+// write. A write is at the time of the record or timer being handled, or at the watermark if that is later. So a record finds what any
+// record less than d before it wrote, and nothing expires while no records come, or by reading old ones again.
+func EventTimeTTL(d time.Duration) TTL { return process.EventTimeTTL(d) }
 
 // ValueOf declares a value of type V per key. Without a codec it is encoded by codec.For.
 func ValueOf[V any, K comparable](s *States[K], name string, c ...codec.Codec[V]) *Value[K, V] {

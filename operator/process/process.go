@@ -51,7 +51,11 @@ type instance[K comparable, T, R any] struct {
 	backend *statebackend.Backend[K]
 	handler Handler[K, T, R]
 	brake   keyed.Brake
-	c       Context[K, R]
+	// aging tells that a state has a time to live. event is then its clock in event time: the watermark, or while timers fire up to a
+	// watermark, the time of the timer. The end of input is no time at which anything expires.
+	aging bool
+	event int64
+	c     Context[K, R]
 }
 
 var (
@@ -72,10 +76,25 @@ func (p *instance[K, T, R]) Open(ctx context.Context, rt *operator.Runtime) erro
 	p.c.process = statebackend.NewTimers(p.backend, processingTimers)
 	s := &States[K]{backend: p.backend, key: &p.c.key, names: make(map[string]bool)}
 	p.handler = p.cfg.Setup(s)
-	if err := errors.Join(s.errs...); err != nil {
+	if err := s.finish(); err != nil {
 		return operator.Fatal(err)
 	}
-	return p.backend.Open(ctx)
+	if err := p.backend.Open(ctx); err != nil {
+		return err
+	}
+	p.aging = p.backend.HasTTL()
+	if p.event = operator.MinWatermark; p.c.watermark != operator.MaxWatermark {
+		p.event = p.c.watermark
+	}
+	p.tick(operator.NoTimestamp)
+	return nil
+}
+
+// tick sets the clocks of states with a time to live, before a record or timer.
+func (p *instance[K, T, R]) tick(timestamp int64) {
+	if p.aging {
+		p.backend.SetTime(p.rt.Clock.Now().UnixMilli(), p.event, timestamp)
+	}
 }
 
 // Collect implements operator.Collector.
@@ -83,6 +102,7 @@ func (p *instance[K, T, R]) Collect(v T, timestamp int64) error {
 	if p.backend.Over() {
 		p.brake.Press(p.rt, p.backend.Pressure())
 	}
+	p.tick(timestamp)
 	p.c.key, p.c.timestamp = p.cfg.Key(v), timestamp
 	return p.handler.Record(&p.c, v)
 }
@@ -93,13 +113,19 @@ func (p *instance[K, T, R]) Watermark(wm int64) (int64, error) {
 		return p.c.watermark, nil
 	}
 	p.c.watermark = wm
-	return wm, p.c.event.Due(wm, func(at int64, k K) error {
+	err := p.c.event.Due(wm, func(at int64, k K) error {
+		p.event = max(p.event, at)
+		p.tick(at)
 		p.c.key, p.c.timestamp = k, at
 		if p.handler.EventTimer == nil {
 			return fmt.Errorf("%w: a timer in event time was set and the handler has no EventTimer function", ErrDeclaration)
 		}
 		return p.handler.EventTimer(&p.c, time.UnixMilli(at).UTC())
 	})
+	if wm != operator.MaxWatermark {
+		p.event = wm
+	}
+	return wm, err
 }
 
 // NextTimer implements operator.TimerOwner.
@@ -108,6 +134,7 @@ func (p *instance[K, T, R]) NextTimer() (int64, bool) { return p.c.process.Next(
 // OnProcessingTime implements operator.TimerOwner.
 func (p *instance[K, T, R]) OnProcessingTime(now int64) error {
 	return p.c.process.Due(now, func(at int64, k K) error {
+		p.tick(operator.NoTimestamp)
 		p.c.key, p.c.timestamp = k, operator.NoTimestamp
 		if p.handler.ProcessingTimer == nil {
 			return fmt.Errorf("%w: a timer in processing time was set and the handler has no ProcessingTimer function", ErrDeclaration)
@@ -119,6 +146,7 @@ func (p *instance[K, T, R]) OnProcessingTime(now int64) error {
 // Snapshot implements operator.Instance.
 func (p *instance[K, T, R]) Snapshot(_ context.Context, b operator.Barrier) (operator.Finish, error) {
 	p.rt.Stats.StateBytes.Store(p.backend.Bytes())
+	p.tick(operator.NoTimestamp)
 	return keyed.Finish(keyed.Snapshot(p.rt.Operator.UID, p.c.watermark), p.backend.Freeze(b.Checkpoint, b.Full)), nil
 }
 

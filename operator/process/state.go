@@ -15,6 +15,38 @@ type States[K comparable] struct {
 	names   map[string]bool
 	codecs  []string
 	errs    []error
+	// declared makes the states once their options are known.
+	declared []func()
+}
+
+// finish ends the declarations.
+func (s *States[K]) finish() error {
+	if err := errors.Join(s.errs...); err != nil {
+		return err
+	}
+	for _, d := range s.declared {
+		d()
+	}
+	return nil
+}
+
+// options are what is chosen for a state after its name.
+type options struct {
+	name string
+	ttl  []statebackend.TTL
+	fail func(error)
+}
+
+func (o *options) setTTL(ttl statebackend.TTL) {
+	if err := ttl.Validate(); err != nil {
+		o.fail(fmt.Errorf("%w %q: %w", ErrDeclaration, o.name, err))
+		return
+	}
+	o.ttl = []statebackend.TTL{ttl}
+}
+
+func (s *States[K]) options(name string) options {
+	return options{name: name, fail: func(err error) { s.errs = append(s.errs, err) }}
 }
 
 // ErrDeclaration is returned in the plan for states that cannot be: the message says why.
@@ -52,18 +84,23 @@ func idOf(c interface{ ID() string }, err error) string {
 
 // Value is one value per key.
 type Value[K comparable, V any] struct {
-	key   *K
-	state *statebackend.Value[K, V]
+	options options
+	key     *K
+	state   *statebackend.Value[K, V]
 }
 
 // NewValue declares a value per key. Without a codec it is encoded by codec.For.
 func NewValue[V any, K comparable](s *States[K], name string, c ...codec.Codec[V]) *Value[K, V] {
 	vc, err := choose(c)
 	s.declare(name, "value", err, idOf(vc, err))
-	v := &Value[K, V]{key: s.key}
-	if s.backend != nil && err == nil {
-		v.state = statebackend.NewValue(s.backend, name, vc)
-	}
+	v := &Value[K, V]{key: s.key, options: s.options(name)}
+	s.declared = append(s.declared, func() { v.state = statebackend.NewValue(s.backend, name, vc, v.options.ttl...) })
+	return v
+}
+
+// WithTTL gives values a time to live; an expired value is as good as deleted.
+func (v *Value[K, V]) WithTTL(ttl TTL) *Value[K, V] {
+	v.options.setTTL(ttl.ttl)
 	return v
 }
 

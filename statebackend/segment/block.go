@@ -26,10 +26,14 @@ const (
 // blockSizes are what a block with its key may take, in bytes: 6 to 2 in a page of 4 KiB, then 2 in pages next to each other.
 var blockSizes = [...]int{680, 816, 1020, 1360, 2040, 4088, 8184, 16376}
 
-const blockHeader = 4 // CRC32C of what follows
+const (
+	blockHeader = 4 // CRC32C of what follows
+	stampSize   = 9 // with what tells that there is one
+)
 
 // blockBuilder encodes rows. Each is: length of the start it shares with the key before, length of the rest of the key, length of the
-// value plus 1 or 0 for a tombstone (all varints), rest of the key, value.
+// value plus 1 or 0 for a tombstone (all varints), rest of the key, value. A row with a stamp has a 0 before the length of the rest of the
+// key, which is never 0 itself, and its stamp, 8 bytes, before the rest of the key.
 type blockBuilder struct {
 	buf   []byte
 	first []byte
@@ -38,13 +42,16 @@ type blockBuilder struct {
 }
 
 // fits reports whether a row can be added without exceeding the size that the block should have.
-func (b *blockBuilder) fits(key, value []byte) bool {
+func (b *blockBuilder) fits(key, value []byte, stamp int64) bool {
 	if b.rows == 0 {
 		return true
 	}
 	shared := commonPrefix(b.last, key)
 	size := len(b.buf) + min(len(b.first), maxBlockKey) + blockOverhead
 	next := size + len(key) - shared + len(value) + 2 + binary.MaxVarintLen32
+	if stamp != NoStamp {
+		next += stampSize
+	}
 	if next > blockSizes[len(blockSizes)-1] {
 		return false
 	}
@@ -59,7 +66,7 @@ func (b *blockBuilder) fits(key, value []byte) bool {
 	return true
 }
 
-func (b *blockBuilder) add(key, value []byte, tombstone bool) {
+func (b *blockBuilder) add(key, value []byte, tombstone bool, stamp int64) {
 	if b.rows == 0 {
 		b.buf = append(b.buf[:0], 0, 0, 0, 0)
 		b.first = append(b.first[:0], key...)
@@ -67,12 +74,18 @@ func (b *blockBuilder) add(key, value []byte, tombstone bool) {
 	}
 	shared := commonPrefix(b.last, key)
 	b.buf = binary.AppendUvarint(b.buf, uint64(shared))
+	if stamp != NoStamp {
+		b.buf = append(b.buf, 0)
+	}
 	b.buf = binary.AppendUvarint(b.buf, uint64(len(key)-shared))
 	size := uint64(len(value)) + 1
 	if tombstone {
 		size, value = 0, nil
 	}
 	b.buf = binary.AppendUvarint(b.buf, size)
+	if stamp != NoStamp {
+		b.buf = binary.BigEndian.AppendUint64(b.buf, uint64(stamp))
+	}
 	b.buf = append(b.buf, key[shared:]...)
 	b.buf = append(b.buf, value...)
 	b.last = append(b.last[:0], key...)
@@ -103,6 +116,7 @@ type blockReader struct {
 	shared    int // length of the start that key shares with the key before
 	value     []byte
 	tombstone bool
+	stamp     int64
 }
 
 // reset checks a block and stands before its first row.
@@ -124,7 +138,18 @@ func (r *blockReader) next() (bool, error) {
 	}
 	shared, ok1 := r.cut()
 	unshared, ok2 := r.cut()
+	stamped := unshared == 0
+	if stamped {
+		unshared, ok2 = r.cut()
+	}
 	size, ok3 := r.cut()
+	r.stamp = NoStamp
+	if stamped {
+		if len(r.rest) < 8 {
+			return false, fmt.Errorf("%w: row stamp", ErrCorrupt)
+		}
+		r.stamp, r.rest = int64(binary.BigEndian.Uint64(r.rest)), r.rest[8:]
+	}
 	stored := size
 	if stored > 0 {
 		stored--

@@ -10,6 +10,7 @@ const magic = "weirseg"
 // header says what a segment holds. It is the magic, one byte of format version, number of rows, number of drops and the drops
 // (varints), then a CRC32C of all that.
 type header struct {
+	version byte
 	entries uint64
 	drops   []Drop
 }
@@ -17,7 +18,7 @@ type header struct {
 func (h header) append(dst []byte) []byte {
 	start := len(dst)
 	dst = append(dst, magic...)
-	dst = append(dst, FormatVersion)
+	dst = append(dst, h.version)
 	dst = binary.AppendUvarint(dst, h.entries)
 	dst = binary.AppendUvarint(dst, uint64(len(h.drops)))
 	for _, d := range h.drops {
@@ -32,8 +33,9 @@ func cutHeader(src []byte) (h header, rest []byte, err error) {
 	if len(src) <= len(magic) || string(src[:len(magic)]) != magic {
 		return h, nil, fmt.Errorf("%w: no segment header", ErrCorrupt)
 	}
-	if v := src[len(magic)]; v != FormatVersion {
-		return h, nil, fmt.Errorf("state segment has format %d, this version reads format %d", v, FormatVersion)
+	h.version = src[len(magic)]
+	if !Readable(uint32(h.version)) {
+		return h, nil, fmt.Errorf("state segment has format %d, this version reads formats %d and %d", h.version, FormatVersion, StampedFormat)
 	}
 	rest = src[len(magic)+1:]
 	ok := true

@@ -2,12 +2,22 @@ package segment
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/cespare/xxhash/v2"
 )
 
-// FormatVersion is the version of the format that this package writes.
-const FormatVersion = 1
+// Versions of the format. The second one has rows with stamps; a segment without any is written in the first.
+const (
+	FormatVersion = 1
+	StampedFormat = 2
+)
+
+// Readable reports whether this package reads a version of the format.
+func Readable(version uint32) bool { return version == FormatVersion || version == StampedFormat }
+
+// NoStamp is the stamp of a row that has none.
+const NoStamp int64 = math.MinInt64
 
 // Sizes of the fixed parts of a row's key, in bytes.
 const (

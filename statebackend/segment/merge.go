@@ -22,6 +22,7 @@ type Merge struct {
 	key        []byte
 	value      []byte
 	tombstone  bool
+	stamp      int64
 	valid      bool
 	err        error
 }
@@ -72,6 +73,9 @@ func (m *Merge) Value() []byte { return m.value }
 // Tombstone reports whether the row says that there is none.
 func (m *Merge) Tombstone() bool { return m.tombstone }
 
+// Stamp returns the row's stamp, or NoStamp.
+func (m *Merge) Stamp() int64 { return m.stamp }
+
 // Seek moves to the first row whose key is not less than key.
 func (m *Merge) Seek(key []byte) {
 	m.heap = m.heap[:0]
@@ -114,7 +118,7 @@ func (m *Merge) settle() {
 		top := m.heap[0]
 		c := m.sources[top].cursor
 		m.key = append(m.key[:0], c.row.key...)
-		m.value, m.tombstone = c.row.value, c.row.tombstone
+		m.value, m.tombstone, m.stamp = c.row.value, c.row.tombstone, c.row.stamp
 		for len(m.heap) > 0 && bytes.Equal(m.sources[m.heap[0]].cursor.row.key, m.key) {
 			m.advance()
 		}

@@ -169,6 +169,9 @@ func (c *Cursor) Value() []byte { return c.row.value }
 // Tombstone reports whether the row says that there is none.
 func (c *Cursor) Tombstone() bool { return c.row.tombstone }
 
+// Stamp returns the row's stamp, or NoStamp.
+func (c *Cursor) Stamp() int64 { return c.row.stamp }
+
 // Seek moves to the first row whose key is not less than key.
 func (c *Cursor) Seek(key []byte) {
 	block, ok := c.seekBlock(key)

@@ -276,15 +276,64 @@ func TestGoldenFilesOfFormat1(t *testing.T) {
 
 func TestAnUnknownFormatIsRefused(t *testing.T) {
 	content := bytes.Clone(build(t, "", 1<<20, nil).Inline)
-	content[len("weirseg")] = 2
+	content[len("weirseg")] = 3
 	_, err := segment.OpenInline(content)
-	require.ErrorContains(t, err, "format 2")
+	require.ErrorContains(t, err, "format 3")
+}
+
+// stamped builds a segment whose every third row has a stamp.
+func stamped(t require.TestingT, path string, inline int, rows []row) segment.Result {
+	w := segment.NewWriter(path, inline, wholeKey)
+	for i, r := range rows {
+		stamp := segment.NoStamp
+		if i%3 == 0 {
+			stamp = int64(i) - 5
+		}
+		require.NoError(t, w.AddStamped([]byte(r.key), []byte(r.value), stamp))
+	}
+	result, err := w.Finish(nil)
+	require.NoError(t, err)
+	return result
+}
+
+// Rows with stamps are of the second format; a segment without any is as it always was.
+func TestStamps(t *testing.T) {
+	var rows []row
+	for i := range 3000 {
+		rows = append(rows, row{key: key(i/1000, 1, fmt.Sprintf("%08d", i)), value: strings.Repeat("v", i%100)})
+	}
+	for _, inline := range []int{0, 1 << 20} {
+		result := stamped(t, filepath.Join(t.TempDir(), "s"), inline, rows)
+		require.Equal(t, uint32(segment.StampedFormat), result.Format)
+		s := open(t, result)
+		require.Equal(t, rows, read(t, s))
+		m, err := segment.NewMerge([]segment.Source{{Segment: s, Groups: keygroup.Range{Last: 10}}}, true)
+		require.NoError(t, err)
+		c, err := s.NewCursor()
+		require.NoError(t, err)
+		m.Seek(nil)
+		for i, r := range rows {
+			want := segment.NoStamp
+			if i%3 == 0 {
+				want = int64(i) - 5
+			}
+			c.Seek([]byte(r.key))
+			require.Equal(t, want, c.Stamp())
+			require.Equal(t, want, m.Stamp())
+			m.Next()
+		}
+		require.NoError(t, m.Close())
+		require.NoError(t, c.Close())
+		require.NoError(t, s.Close())
+	}
+	require.Equal(t, uint32(segment.FormatVersion), build(t, "", 1<<20, rows[:10]).Format)
 }
 
 func FuzzOpenInline(f *testing.F) {
 	rows, drops := goldenRows()
 	f.Add(build(f, "", 1<<20, rows[:20], drops...).Inline)
 	f.Add(build(f, "", 1<<20, nil).Inline)
+	f.Add(stamped(f, "", 1<<20, rows[:20]).Inline)
 	f.Fuzz(func(t *testing.T, content []byte) {
 		s, err := segment.OpenInline(content)
 		if err != nil {

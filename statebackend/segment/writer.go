@@ -40,6 +40,7 @@ type Writer struct {
 	entries uint64
 	groups  keygroup.Range
 	written uint64 // bytes of blocks
+	stamped bool   // any row
 	hashes  []uint64
 	filter  []byte // start of the last key that went into the filter
 
@@ -58,6 +59,7 @@ type Result struct {
 	Entries uint64 // rows, tombstones included
 	Drops   int
 	Groups  keygroup.Range // of the rows
+	Format  uint32         // version
 }
 
 // NewWriter returns a writer that makes a file at path, which must not exist, if the segment becomes larger than inline bytes.
@@ -74,6 +76,15 @@ func (w *Writer) LastGroup() int { return Group(w.last) }
 
 // Add appends a row.
 func (w *Writer) Add(key, value []byte, tombstone bool) error {
+	return w.add(key, value, tombstone, NoStamp)
+}
+
+// AddStamped appends a row with a stamp, which may be NoStamp.
+func (w *Writer) AddStamped(key, value []byte, stamp int64) error {
+	return w.add(key, value, false, stamp)
+}
+
+func (w *Writer) add(key, value []byte, tombstone bool, stamp int64) error {
 	if w.entries > 0 && bytes.Compare(w.last, key) >= 0 {
 		return fmt.Errorf("row %x does not follow row %x", key, w.last)
 	}
@@ -82,12 +93,13 @@ func (w *Writer) Add(key, value []byte, tombstone bool) error {
 	}
 	w.groups.Last = Group(key)
 	w.last = append(w.last[:0], key...)
-	if !w.block.fits(key, value) {
+	if !w.block.fits(key, value, stamp) {
 		if err := w.flush(); err != nil {
 			return err
 		}
 	}
-	w.block.add(key, value, tombstone)
+	w.block.add(key, value, tombstone, stamp)
+	w.stamped = w.stamped || stamp != NoStamp
 	w.entries++
 	if part := key[:w.filterLen(key)]; !bytes.Equal(part, w.filter) {
 		w.filter = append(w.filter[:0], part...)
@@ -190,7 +202,7 @@ func (w *Writer) Finish(drops []Drop) (Result, error) {
 	if err := w.flush(); err != nil {
 		return Result{}, err
 	}
-	head := header{entries: w.entries, drops: drops}.append(nil)
+	head := header{version: byte(w.format()), entries: w.entries, drops: drops}.append(nil)
 	if w.db == nil {
 		content := append(head, w.inline...)
 		if len(content) <= w.limit {
@@ -224,7 +236,14 @@ func (w *Writer) Finish(drops []Drop) (Result, error) {
 }
 
 func (w *Writer) result(size uint64, sum uint32, drops []Drop) Result {
-	return Result{Size: size, CRC32C: sum, Entries: w.entries, Drops: len(drops), Groups: w.groups}
+	return Result{Size: size, CRC32C: sum, Entries: w.entries, Drops: len(drops), Groups: w.groups, Format: w.format()}
+}
+
+func (w *Writer) format() uint32 {
+	if w.stamped {
+		return StampedFormat
+	}
+	return FormatVersion
 }
 
 // Abort gives up and removes what was written. After Finish it does nothing but remove the file.

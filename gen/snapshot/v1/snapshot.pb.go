@@ -209,7 +209,9 @@ type StateSchema struct {
 	SchemaFingerprint uint64 `protobuf:"varint,6,opt,name=schema_fingerprint,json=schemaFingerprint,proto3" json:"schema_fingerprint,omitempty"`
 	// Places inside a value with the kind and size of each, one a line; empty when the codec's name and fingerprint say all. Places that
 	// only one of two schemas has are no difference.
-	ValueSchema   string `protobuf:"bytes,7,opt,name=value_schema,json=valueSchema,proto3" json:"value_schema,omitempty"`
+	ValueSchema string `protobuf:"bytes,7,opt,name=value_schema,json=valueSchema,proto3" json:"value_schema,omitempty"`
+	// How rows expire; absent for a state that has never had a time to live.
+	Expiry        *StateExpiry `protobuf:"bytes,8,opt,name=expiry,proto3" json:"expiry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -293,6 +295,125 @@ func (x *StateSchema) GetValueSchema() string {
 	return ""
 }
 
+func (x *StateSchema) GetExpiry() *StateExpiry {
+	if x != nil {
+		return x.Expiry
+	}
+	return nil
+}
+
+// StateExpiry tells which rows of a state have expired. A row may carry a stamp, the time of its last write in one of the two kinds of
+// time. All times are in milliseconds since the epoch.
+type StateExpiry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long a row lives after its stamp; 0 when the state has no time to live any more.
+	TtlMs int64 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// Stamps of the state are in event time; else in processing time.
+	EventTime bool `protobuf:"varint,2,opt,name=event_time,json=eventTime,proto3" json:"event_time,omitempty"`
+	// Reads stamp a row anew too.
+	RefreshedByReads bool `protobuf:"varint,3,opt,name=refreshed_by_reads,json=refreshedByReads,proto3" json:"refreshed_by_reads,omitempty"`
+	// Rows with a stamp in processing time up to here have expired; absent when none has.
+	ProcessingExpiredThroughMs *int64 `protobuf:"varint,4,opt,name=processing_expired_through_ms,json=processingExpiredThroughMs,proto3,oneof" json:"processing_expired_through_ms,omitempty"`
+	// Rows with a stamp in event time up to here have expired; absent when none has.
+	EventExpiredThroughMs *int64 `protobuf:"varint,5,opt,name=event_expired_through_ms,json=eventExpiredThroughMs,proto3,oneof" json:"event_expired_through_ms,omitempty"`
+	// What rows without a stamp count from: the time of the start at which the state first had a time to live. Absent while that start has
+	// seen no watermark; they do not expire then.
+	UnstampedSinceMs *int64 `protobuf:"varint,6,opt,name=unstamped_since_ms,json=unstampedSinceMs,proto3,oneof" json:"unstamped_since_ms,omitempty"`
+	// unstamped_since_ms is in event time.
+	UnstampedEventTime bool `protobuf:"varint,7,opt,name=unstamped_event_time,json=unstampedEventTime,proto3" json:"unstamped_event_time,omitempty"`
+	// What rows with a stamp of the other kind of time count from: the time of the start at which the kind changed. Absent while it never
+	// did, or that start has seen no watermark.
+	ChangedAtMs   *int64 `protobuf:"varint,8,opt,name=changed_at_ms,json=changedAtMs,proto3,oneof" json:"changed_at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateExpiry) Reset() {
+	*x = StateExpiry{}
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateExpiry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateExpiry) ProtoMessage() {}
+
+func (x *StateExpiry) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateExpiry.ProtoReflect.Descriptor instead.
+func (*StateExpiry) Descriptor() ([]byte, []int) {
+	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StateExpiry) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *StateExpiry) GetEventTime() bool {
+	if x != nil {
+		return x.EventTime
+	}
+	return false
+}
+
+func (x *StateExpiry) GetRefreshedByReads() bool {
+	if x != nil {
+		return x.RefreshedByReads
+	}
+	return false
+}
+
+func (x *StateExpiry) GetProcessingExpiredThroughMs() int64 {
+	if x != nil && x.ProcessingExpiredThroughMs != nil {
+		return *x.ProcessingExpiredThroughMs
+	}
+	return 0
+}
+
+func (x *StateExpiry) GetEventExpiredThroughMs() int64 {
+	if x != nil && x.EventExpiredThroughMs != nil {
+		return *x.EventExpiredThroughMs
+	}
+	return 0
+}
+
+func (x *StateExpiry) GetUnstampedSinceMs() int64 {
+	if x != nil && x.UnstampedSinceMs != nil {
+		return *x.UnstampedSinceMs
+	}
+	return 0
+}
+
+func (x *StateExpiry) GetUnstampedEventTime() bool {
+	if x != nil {
+		return x.UnstampedEventTime
+	}
+	return false
+}
+
+func (x *StateExpiry) GetChangedAtMs() int64 {
+	if x != nil && x.ChangedAtMs != nil {
+		return *x.ChangedAtMs
+	}
+	return 0
+}
+
 // KeyedSnapshot is the keyed state of one operator instance: segments ordered oldest first.
 type KeyedSnapshot struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -306,7 +427,7 @@ type KeyedSnapshot struct {
 
 func (x *KeyedSnapshot) Reset() {
 	*x = KeyedSnapshot{}
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[3]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -318,7 +439,7 @@ func (x *KeyedSnapshot) String() string {
 func (*KeyedSnapshot) ProtoMessage() {}
 
 func (x *KeyedSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[3]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -331,7 +452,7 @@ func (x *KeyedSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyedSnapshot.ProtoReflect.Descriptor instead.
 func (*KeyedSnapshot) Descriptor() ([]byte, []int) {
-	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{3}
+	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *KeyedSnapshot) GetKeyGroups() *KeyGroupRange {
@@ -374,7 +495,7 @@ type OperatorStateEntry struct {
 
 func (x *OperatorStateEntry) Reset() {
 	*x = OperatorStateEntry{}
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[4]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -386,7 +507,7 @@ func (x *OperatorStateEntry) String() string {
 func (*OperatorStateEntry) ProtoMessage() {}
 
 func (x *OperatorStateEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[4]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -399,7 +520,7 @@ func (x *OperatorStateEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStateEntry.ProtoReflect.Descriptor instead.
 func (*OperatorStateEntry) Descriptor() ([]byte, []int) {
-	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{4}
+	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *OperatorStateEntry) GetKey() string {
@@ -429,7 +550,7 @@ type OperatorState struct {
 
 func (x *OperatorState) Reset() {
 	*x = OperatorState{}
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[5]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +562,7 @@ func (x *OperatorState) String() string {
 func (*OperatorState) ProtoMessage() {}
 
 func (x *OperatorState) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[5]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +575,7 @@ func (x *OperatorState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorState.ProtoReflect.Descriptor instead.
 func (*OperatorState) Descriptor() ([]byte, []int) {
-	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{5}
+	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *OperatorState) GetName() string {
@@ -494,7 +615,7 @@ type Committable struct {
 
 func (x *Committable) Reset() {
 	*x = Committable{}
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[6]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -506,7 +627,7 @@ func (x *Committable) String() string {
 func (*Committable) ProtoMessage() {}
 
 func (x *Committable) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[6]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -519,7 +640,7 @@ func (x *Committable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Committable.ProtoReflect.Descriptor instead.
 func (*Committable) Descriptor() ([]byte, []int) {
-	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{6}
+	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Committable) GetCheckpoint() uint64 {
@@ -568,7 +689,7 @@ type OperatorSnapshot struct {
 
 func (x *OperatorSnapshot) Reset() {
 	*x = OperatorSnapshot{}
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[7]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -580,7 +701,7 @@ func (x *OperatorSnapshot) String() string {
 func (*OperatorSnapshot) ProtoMessage() {}
 
 func (x *OperatorSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[7]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -593,7 +714,7 @@ func (x *OperatorSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorSnapshot.ProtoReflect.Descriptor instead.
 func (*OperatorSnapshot) Descriptor() ([]byte, []int) {
-	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{7}
+	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OperatorSnapshot) GetUid() string {
@@ -651,7 +772,7 @@ type TaskSnapshot struct {
 
 func (x *TaskSnapshot) Reset() {
 	*x = TaskSnapshot{}
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[8]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +784,7 @@ func (x *TaskSnapshot) String() string {
 func (*TaskSnapshot) ProtoMessage() {}
 
 func (x *TaskSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[8]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +797,7 @@ func (x *TaskSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSnapshot.ProtoReflect.Descriptor instead.
 func (*TaskSnapshot) Descriptor() ([]byte, []int) {
-	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{8}
+	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TaskSnapshot) GetVertex() string {
@@ -730,7 +851,7 @@ type CheckpointMetadata struct {
 
 func (x *CheckpointMetadata) Reset() {
 	*x = CheckpointMetadata{}
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[9]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +863,7 @@ func (x *CheckpointMetadata) String() string {
 func (*CheckpointMetadata) ProtoMessage() {}
 
 func (x *CheckpointMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[9]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +876,7 @@ func (x *CheckpointMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointMetadata.ProtoReflect.Descriptor instead.
 func (*CheckpointMetadata) Descriptor() ([]byte, []int) {
-	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{9}
+	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CheckpointMetadata) GetFormatVersion() uint32 {
@@ -849,7 +970,7 @@ type TaskHandle struct {
 
 func (x *TaskHandle) Reset() {
 	*x = TaskHandle{}
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[10]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +982,7 @@ func (x *TaskHandle) String() string {
 func (*TaskHandle) ProtoMessage() {}
 
 func (x *TaskHandle) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[10]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +995,7 @@ func (x *TaskHandle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskHandle.ProtoReflect.Descriptor instead.
 func (*TaskHandle) Descriptor() ([]byte, []int) {
-	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{10}
+	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TaskHandle) GetVertex() string {
@@ -944,7 +1065,7 @@ type FileReference struct {
 
 func (x *FileReference) Reset() {
 	*x = FileReference{}
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[11]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1077,7 @@ func (x *FileReference) String() string {
 func (*FileReference) ProtoMessage() {}
 
 func (x *FileReference) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[11]
+	mi := &file_weir_snapshot_v1_snapshot_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1090,7 @@ func (x *FileReference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileReference.ProtoReflect.Descriptor instead.
 func (*FileReference) Descriptor() ([]byte, []int) {
-	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{11}
+	return file_weir_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FileReference) GetName() string {
@@ -1027,7 +1148,7 @@ const file_weir_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"checkpoint\x12\x12\n" +
 	"\x04base\x18\a \x01(\bR\x04base\x12\x16\n" +
 	"\x06inline\x18\b \x01(\fR\x06inline\x12\x18\n" +
-	"\aentries\x18\t \x01(\x04R\aentries\"\xe0\x01\n" +
+	"\aentries\x18\t \x01(\x04R\aentries\"\x97\x02\n" +
 	"\vStateSchema\x12\x19\n" +
 	"\bstate_id\x18\x01 \x01(\rR\astateId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1036,7 +1157,22 @@ const file_weir_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\vvalue_codec\x18\x05 \x01(\tR\n" +
 	"valueCodec\x12-\n" +
 	"\x12schema_fingerprint\x18\x06 \x01(\x04R\x11schemaFingerprint\x12!\n" +
-	"\fvalue_schema\x18\a \x01(\tR\vvalueSchema\"\xe8\x01\n" +
+	"\fvalue_schema\x18\a \x01(\tR\vvalueSchema\x125\n" +
+	"\x06expiry\x18\b \x01(\v2\x1d.weir.snapshot.v1.StateExpiryR\x06expiry\"\xed\x03\n" +
+	"\vStateExpiry\x12\x15\n" +
+	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x1d\n" +
+	"\n" +
+	"event_time\x18\x02 \x01(\bR\teventTime\x12,\n" +
+	"\x12refreshed_by_reads\x18\x03 \x01(\bR\x10refreshedByReads\x12F\n" +
+	"\x1dprocessing_expired_through_ms\x18\x04 \x01(\x03H\x00R\x1aprocessingExpiredThroughMs\x88\x01\x01\x12<\n" +
+	"\x18event_expired_through_ms\x18\x05 \x01(\x03H\x01R\x15eventExpiredThroughMs\x88\x01\x01\x121\n" +
+	"\x12unstamped_since_ms\x18\x06 \x01(\x03H\x02R\x10unstampedSinceMs\x88\x01\x01\x120\n" +
+	"\x14unstamped_event_time\x18\a \x01(\bR\x12unstampedEventTime\x12'\n" +
+	"\rchanged_at_ms\x18\b \x01(\x03H\x03R\vchangedAtMs\x88\x01\x01B \n" +
+	"\x1e_processing_expired_through_msB\x1b\n" +
+	"\x19_event_expired_through_msB\x15\n" +
+	"\x13_unstamped_since_msB\x10\n" +
+	"\x0e_changed_at_ms\"\xe8\x01\n" +
 	"\rKeyedSnapshot\x12>\n" +
 	"\n" +
 	"key_groups\x18\x01 \x01(\v2\x1f.weir.snapshot.v1.KeyGroupRangeR\tkeyGroups\x12'\n" +
@@ -1116,40 +1252,42 @@ func file_weir_snapshot_v1_snapshot_proto_rawDescGZIP() []byte {
 	return file_weir_snapshot_v1_snapshot_proto_rawDescData
 }
 
-var file_weir_snapshot_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_weir_snapshot_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_weir_snapshot_v1_snapshot_proto_goTypes = []any{
 	(*KeyGroupRange)(nil),      // 0: weir.snapshot.v1.KeyGroupRange
 	(*Segment)(nil),            // 1: weir.snapshot.v1.Segment
 	(*StateSchema)(nil),        // 2: weir.snapshot.v1.StateSchema
-	(*KeyedSnapshot)(nil),      // 3: weir.snapshot.v1.KeyedSnapshot
-	(*OperatorStateEntry)(nil), // 4: weir.snapshot.v1.OperatorStateEntry
-	(*OperatorState)(nil),      // 5: weir.snapshot.v1.OperatorState
-	(*Committable)(nil),        // 6: weir.snapshot.v1.Committable
-	(*OperatorSnapshot)(nil),   // 7: weir.snapshot.v1.OperatorSnapshot
-	(*TaskSnapshot)(nil),       // 8: weir.snapshot.v1.TaskSnapshot
-	(*CheckpointMetadata)(nil), // 9: weir.snapshot.v1.CheckpointMetadata
-	(*TaskHandle)(nil),         // 10: weir.snapshot.v1.TaskHandle
-	(*FileReference)(nil),      // 11: weir.snapshot.v1.FileReference
+	(*StateExpiry)(nil),        // 3: weir.snapshot.v1.StateExpiry
+	(*KeyedSnapshot)(nil),      // 4: weir.snapshot.v1.KeyedSnapshot
+	(*OperatorStateEntry)(nil), // 5: weir.snapshot.v1.OperatorStateEntry
+	(*OperatorState)(nil),      // 6: weir.snapshot.v1.OperatorState
+	(*Committable)(nil),        // 7: weir.snapshot.v1.Committable
+	(*OperatorSnapshot)(nil),   // 8: weir.snapshot.v1.OperatorSnapshot
+	(*TaskSnapshot)(nil),       // 9: weir.snapshot.v1.TaskSnapshot
+	(*CheckpointMetadata)(nil), // 10: weir.snapshot.v1.CheckpointMetadata
+	(*TaskHandle)(nil),         // 11: weir.snapshot.v1.TaskHandle
+	(*FileReference)(nil),      // 12: weir.snapshot.v1.FileReference
 }
 var file_weir_snapshot_v1_snapshot_proto_depIdxs = []int32{
 	0,  // 0: weir.snapshot.v1.Segment.key_groups:type_name -> weir.snapshot.v1.KeyGroupRange
-	0,  // 1: weir.snapshot.v1.KeyedSnapshot.key_groups:type_name -> weir.snapshot.v1.KeyGroupRange
-	1,  // 2: weir.snapshot.v1.KeyedSnapshot.segments:type_name -> weir.snapshot.v1.Segment
-	2,  // 3: weir.snapshot.v1.KeyedSnapshot.schemas:type_name -> weir.snapshot.v1.StateSchema
-	4,  // 4: weir.snapshot.v1.OperatorState.entries:type_name -> weir.snapshot.v1.OperatorStateEntry
-	1,  // 5: weir.snapshot.v1.Committable.records:type_name -> weir.snapshot.v1.Segment
-	3,  // 6: weir.snapshot.v1.OperatorSnapshot.keyed:type_name -> weir.snapshot.v1.KeyedSnapshot
-	5,  // 7: weir.snapshot.v1.OperatorSnapshot.operator_states:type_name -> weir.snapshot.v1.OperatorState
-	6,  // 8: weir.snapshot.v1.OperatorSnapshot.committables:type_name -> weir.snapshot.v1.Committable
-	7,  // 9: weir.snapshot.v1.TaskSnapshot.operators:type_name -> weir.snapshot.v1.OperatorSnapshot
-	10, // 10: weir.snapshot.v1.CheckpointMetadata.tasks:type_name -> weir.snapshot.v1.TaskHandle
-	1,  // 11: weir.snapshot.v1.TaskHandle.spilled:type_name -> weir.snapshot.v1.Segment
-	11, // 12: weir.snapshot.v1.TaskHandle.files:type_name -> weir.snapshot.v1.FileReference
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	3,  // 1: weir.snapshot.v1.StateSchema.expiry:type_name -> weir.snapshot.v1.StateExpiry
+	0,  // 2: weir.snapshot.v1.KeyedSnapshot.key_groups:type_name -> weir.snapshot.v1.KeyGroupRange
+	1,  // 3: weir.snapshot.v1.KeyedSnapshot.segments:type_name -> weir.snapshot.v1.Segment
+	2,  // 4: weir.snapshot.v1.KeyedSnapshot.schemas:type_name -> weir.snapshot.v1.StateSchema
+	5,  // 5: weir.snapshot.v1.OperatorState.entries:type_name -> weir.snapshot.v1.OperatorStateEntry
+	1,  // 6: weir.snapshot.v1.Committable.records:type_name -> weir.snapshot.v1.Segment
+	4,  // 7: weir.snapshot.v1.OperatorSnapshot.keyed:type_name -> weir.snapshot.v1.KeyedSnapshot
+	6,  // 8: weir.snapshot.v1.OperatorSnapshot.operator_states:type_name -> weir.snapshot.v1.OperatorState
+	7,  // 9: weir.snapshot.v1.OperatorSnapshot.committables:type_name -> weir.snapshot.v1.Committable
+	8,  // 10: weir.snapshot.v1.TaskSnapshot.operators:type_name -> weir.snapshot.v1.OperatorSnapshot
+	11, // 11: weir.snapshot.v1.CheckpointMetadata.tasks:type_name -> weir.snapshot.v1.TaskHandle
+	1,  // 12: weir.snapshot.v1.TaskHandle.spilled:type_name -> weir.snapshot.v1.Segment
+	12, // 13: weir.snapshot.v1.TaskHandle.files:type_name -> weir.snapshot.v1.FileReference
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_weir_snapshot_v1_snapshot_proto_init() }
@@ -1157,14 +1295,15 @@ func file_weir_snapshot_v1_snapshot_proto_init() {
 	if File_weir_snapshot_v1_snapshot_proto != nil {
 		return
 	}
-	file_weir_snapshot_v1_snapshot_proto_msgTypes[7].OneofWrappers = []any{}
+	file_weir_snapshot_v1_snapshot_proto_msgTypes[3].OneofWrappers = []any{}
+	file_weir_snapshot_v1_snapshot_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_snapshot_v1_snapshot_proto_rawDesc), len(file_weir_snapshot_v1_snapshot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
