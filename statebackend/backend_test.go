@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -395,17 +396,24 @@ func TestPlan(t *testing.T) {
 	require.Equal(t, 3, statebackend.Plan(list(100*mb, mb, mb), mb), "short lists stay")
 	require.Equal(t, 0, statebackend.Plan(list(2*mb, mb, mb), mb), "deltas outweigh the base")
 	require.Equal(t, 0, statebackend.Plan(list(100, 9, 9, 9, 9, 9, 9, 9), 9), "small and long")
-	many := []uint64{10_000 * mb}
-	for range 20 {
-		many = append(many, 4*mb)
+	runs := func(base uint64, counts ...int) []*snapshotv1.Segment { // a base, and deltas of the sizes that follow their numbers
+		sizes := []uint64{base * mb}
+		for i := 0; i < len(counts); i += 2 {
+			sizes = append(sizes, slices.Repeat([]uint64{uint64(counts[i+1]) * mb}, counts[i])...)
+		}
+		return list(sizes...)
 	}
-	many = append(many, mb, mb, mb)
-	require.Equal(t, 21, statebackend.Plan(list(many...), mb), "deltas of one size are merged, and merged ones left alone")
-	many = []uint64{10_000 * mb}
-	for range 31 {
-		many = append(many, 4*mb)
+	require.Equal(t, 43, statebackend.Plan(runs(10_000, 20, 24, 22, 1), mb), "few deltas of one size stay")
+	require.Equal(t, 21, statebackend.Plan(runs(10_000, 20, 24, 23, 1), mb), "deltas of one size are merged, and merged ones left alone")
+	require.Equal(t, 1, statebackend.Plan(runs(10_000, 23, 24, 23, 1), mb), "merged deltas are merged when they are many")
+	falling := runs(1_000_000, 20, 4096, 20, 1024, 20, 256, 20, 64, 16, 16)
+	require.Equal(t, 1+48, statebackend.Plan(falling, mb), "half of very many deltas of any size are merged")
+	parts := runs(100, 23, 1)
+	for i := range 40 { // a base in parts, as sweeps leave it
+		parts = append([]*snapshotv1.Segment{{Size: 100 * mb, Checkpoint: 100 + uint64(i), Base: true}}, parts...)
 	}
-	require.Equal(t, 1, statebackend.Plan(list(many...), 2*mb), "merged deltas are merged when they are many")
+	require.Equal(t, 63, statebackend.Plan(parts[:63], mb), "parts of a base are not deltas")
+	require.Equal(t, 41, statebackend.Plan(parts, mb))
 	same := list(100*mb, 100*mb, mb)
 	same[1].Checkpoint, same[1].Base = 0, true
 	require.Equal(t, 3, statebackend.Plan(same, mb), "files of one base are one run")

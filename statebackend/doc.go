@@ -15,8 +15,8 @@
 //
 // A snapshot is a list of segments, oldest first: those of the last checkpoint known to be completed, and a delta with all changes
 // since. A tombstone is written only if those segments may hold the key, so what is born and gone between two checkpoints is never
-// written. When the list gets long its newer part is merged; when deltas outweigh the base, or most rows are of no use any more, all of
-// it is.
+// written. When the list gets long its newer part is merged; when deltas are about to outweigh the base, or most rows are of no use any
+// more, all of it is.
 //
 // # Restore
 //

@@ -1,10 +1,13 @@
 package statebackend
 
-import snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+import (
+	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/internal/keygroup"
+)
 
 // ShrinkLimits makes b cut and merge segments at small sizes, so that small states go every way.
 func ShrinkLimits[K comparable](b *Backend[K]) {
-	b.core.limits = limits{inline: 256, soft: 2 << 10, hard: 4 << 10, maxRuns: 3, fan: 3, maxSegments: 64, sweepFrom: 300, step: 64, smallState: 200, smallDeltas: 256, minRoom: 1}
+	b.core.limits = limits{inline: 256, soft: 64, hard: 4 << 10, pieces: 4, maxRuns: 3, fan: 3, maxDepth: 5, maxSegments: 64, sweepFrom: 150, step: 64, smallState: 100, smallDeltas: 32, minRoom: 1}
 }
 
 // Evicting reports whether rows of b may be in segments only.
@@ -34,3 +37,25 @@ func Loaded[K comparable](b *Backend[K]) bool { return b.core.mode == resident }
 
 // Remembered returns how many rows of s are in memory, tombstones included.
 func Remembered[K comparable, V any](s *Value[K, V]) int { return len(s.t.rows) }
+
+// ScaleLimits divides the default sizes of b by n, and keeps all segments in the snapshot; without sweeps a base is always made at once.
+func ScaleLimits[K comparable](b *Backend[K], n uint64, sweeps bool) {
+	l := &b.core.limits
+	l.inline, l.soft, l.hard, l.sweepFrom, l.step = 1<<30, l.soft/n, l.hard/n, l.sweepFrom/n, l.step/n
+	l.smallState, l.smallDeltas = l.smallState/n, l.smallDeltas/n
+	if !sweeps {
+		l.sweepFrom = 1 << 40
+	}
+}
+
+// Remembers reports whether k's row is in memory.
+func Remembers[K comparable, V any](s *Value[K, V], k K) bool { return s.t.rows[k] != nil }
+
+// Clip is the key groups of a segment with those of first to last only.
+func Clip(s *snapshotv1.Segment, first, last int) (*snapshotv1.KeyGroupRange, bool) {
+	part, ok := clip(s, keygroup.Range{First: first, Last: last})
+	return part.GetKeyGroups(), ok
+}
+
+// Unfinished reports whether a written snapshot is in the middle of a sweep.
+func Unfinished(f *Frozen) bool { return f.after.sweep.parts > 0 }

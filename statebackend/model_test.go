@@ -127,11 +127,13 @@ type checkpoint struct {
 	results []chan written // one per subtask
 	handles []*snapshotv1.KeyedSnapshot
 	failed  bool
+	sweeps  int // under way in the handles
 }
 
 type written struct {
 	handle *snapshotv1.KeyedSnapshot
 	err    error
+	sweeps bool
 }
 
 type machine struct {
@@ -145,6 +147,15 @@ type machine struct {
 	last     *checkpoint   // completed
 	keys     *rapid.Generator[string]
 	budget   int64 // bytes of memory; 0 for no bound
+	seen     *sightings
+}
+
+// sightings count what random runs came by.
+type sightings struct {
+	evicting  int // backends whose rows may be in segments only
+	sweeping  int // snapshots in the middle of a sweep
+	continued int // backends that were restored from one
+	unloaded  int // of these, such that could not load it
 }
 
 func (m *machine) of(key string) *subtask {
@@ -177,6 +188,12 @@ func (m *machine) start(t *rapid.T, parallelism int, lazy bool) {
 		s.sums = statebackend.NewPanes(s.b, "sums", mustCodec[int](t))
 		s.timers = statebackend.NewTimers(s.b, "timers")
 		require.NoError(t, s.b.Open(context.Background()))
+		if m.last != nil && m.last.sweeps > 0 {
+			m.seen.continued++
+			if statebackend.Evicting(s.b) {
+				m.seen.unloaded++
+			}
+		}
 		m.subtasks = append(m.subtasks, s)
 	}
 }
@@ -196,6 +213,10 @@ func (m *machine) settle(c *checkpoint) {
 	for _, r := range c.results {
 		w := <-r
 		c.failed = c.failed || w.err != nil
+		if w.sweeps {
+			c.sweeps++
+			m.seen.sweeping++
+		}
 		c.handles = append(c.handles, w.handle)
 	}
 	c.results = nil
@@ -211,7 +232,7 @@ func (m *machine) freeze(t *rapid.T) {
 		c.results = append(c.results, result)
 		go func() {
 			h, err := f.Write(context.Background())
-			result <- written{h, err}
+			result <- written{h, err, statebackend.Unfinished(f)}
 		}()
 	}
 	m.open = append(m.open, c)
@@ -283,14 +304,21 @@ func (m *machine) restore(t *rapid.T) {
 
 func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 	dir := t.TempDir()
-	run, evicting := 0, 0
-	defer func() { require.Positive(t, evicting) }()
+	run := 0
+	var seen sightings
+	defer func() {
+		t.Logf("%+v", seen)
+		require.Positive(t, seen.evicting)
+		require.Positive(t, seen.sweeping)
+		require.Positive(t, seen.continued)
+		require.Positive(t, seen.unloaded)
+	}()
 	rapid.Check(t, func(t *rapid.T) {
 		run++
 		root := fmt.Sprintf("%s/%d", dir, run)
 		require.NoError(t, os.MkdirAll(root, 0o755))
 		defer func() { require.NoError(t, os.RemoveAll(root)) }()
-		m := &machine{dir: root, store: statetest.NewStore(root), now: newModel()}
+		m := &machine{dir: root, store: statetest.NewStore(root), now: newModel(), seen: &seen}
 		m.keys = rapid.SampledFrom([]string{"", "\x00", "\x00\xff", "a", "a\x00", "ab", "b", "c", "d", "e", "long" + strings.Repeat("x", 3000)})
 		m.budget = rapid.SampledFrom([]int64{0, 1, 1000, 4000, 20_000}).Draw(t, "budget")
 		m.start(t, 2, false)
@@ -301,14 +329,25 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 			"": func(*rapid.T) {
 				for _, s := range m.subtasks {
 					if statebackend.Evicting(s.b) {
-						evicting++
+						seen.evicting++
 					}
 				}
 			},
 			"freeze":   m.freeze,
 			"complete": m.complete,
-			"abort":    m.abort,
-			"restore":  m.restore,
+			"rounds": func(t *rapid.T) { // much changes from checkpoint to checkpoint
+				for range rapid.IntRange(1, 4).Draw(t, "rounds") {
+					for range rapid.IntRange(0, 4).Draw(t, "changes") {
+						k, v := m.keys.Draw(t, "key"), value.Draw(t, "value")
+						require.NoError(t, m.of(k).values.Put(k, v))
+						m.now.values[k] = v
+					}
+					m.freeze(t)
+					m.complete(t)
+				}
+			},
+			"abort":   m.abort,
+			"restore": m.restore,
 			"deliver": func(t *rapid.T) {
 				for _, s := range m.subtasks {
 					s.deliver(t, rapid.IntRange(1, 3).Draw(t, "messages"))

@@ -16,13 +16,17 @@ import (
 // output writes one run of rows as segments of bounded size.
 type output struct {
 	f       *Frozen
+	piece   uint64 // size after which a segment ends with its key group
 	w       *segment.Writer
 	parts   []segment.Result
 	names   []string
 	written []string // local paths not in the store's hands
 }
 
-func (f *Frozen) newOutput() *output { return &output{f: f} }
+// newOutput returns an empty run of about that many bytes.
+func (f *Frozen) newOutput(bytes uint64) *output {
+	return &output{f: f, piece: f.core.limits.piece(f.before.base(), bytes)}
+}
 
 func (o *output) add(key, value []byte, tombstone bool, stamp int64) error {
 	if o.w != nil && o.full(key) {
@@ -50,7 +54,7 @@ func (o *output) add(key, value []byte, tombstone bool, stamp int64) error {
 // full reports whether key belongs in the next segment.
 func (o *output) full(key []byte) bool {
 	size := o.w.Size()
-	return size >= o.f.core.limits.hard || size >= o.f.core.limits.soft && o.w.LastGroup() != segment.Group(key)
+	return size >= o.f.core.limits.hard || size >= o.piece && o.w.LastGroup() != segment.Group(key)
 }
 
 func (o *output) begin() error {

@@ -9,12 +9,12 @@ import (
 type limits struct {
 	// inline is the size up to which a segment travels by value.
 	inline int
-	// A segment ends with the next key group after soft, and anyhow at hard.
-	soft, hard uint64
-	// maxRuns is the number of runs from which on a small state is merged whole; four times as many are a lot for any.
+	// A segment ends with the next key group after a part of the state, soft at least, and anyhow at hard.
+	soft, hard, pieces uint64
+	// maxRuns is the number of runs from which on a small state is merged whole.
 	maxRuns int
-	// fan is how many deltas of like size become one, in a list of at least fanFrom runs.
-	fan, fanFrom int
+	// fan is how many deltas of like size become one; maxDepth is how many there may be of any size.
+	fan, maxDepth int
 	// maxSegments is a number of segments that is too large for handles.
 	maxSegments int
 	// sweepFrom is the size of a state from which on a new base is made range by range, with at least step bytes at a time.
@@ -33,7 +33,17 @@ type limits struct {
 
 // defaultLimits keep segments below 128 MiB, Bloom filter included.
 var defaultLimits = limits{
-	inline: 16 << 10, soft: 16 << 20, hard: 112 << 20, maxRuns: 8, fan: 4, fanFrom: 24, maxSegments: 512, sweepFrom: 64 << 20, step: 8 << 20, pace: 8, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
+	inline: 16 << 10, soft: 1 << 20, hard: 112 << 20, pieces: 64, maxRuns: 8, fan: 24, maxDepth: 96, maxSegments: 512, sweepFrom: 64 << 20,
+	step: 8 << 20, pace: 4, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
+}
+
+// piece is the size after which a segment of a run ends. A sweep frees storage file by file, so each file is a small part of the state,
+// and of the run unless that is a single delta.
+func (l limits) piece(state, run uint64) uint64 {
+	if state < l.sweepFrom {
+		return l.sweepFrom / 4
+	}
+	return max(l.soft, min(state, run*8)/l.pieces)
 }
 
 // run is the segments that one checkpoint wrote, which lie side by side.
@@ -81,35 +91,41 @@ func (l limits) newBase(segments []*snapshotv1.Segment, delta uint64) bool {
 		}
 	}
 	deltas += delta
+	// What is added before a sweep frees its first files is room to be kept.
+	early := min(2*delta, base/10)
 	switch {
 	case len(runs) == 0:
 		return true
-	case deltas > l.smallDeltas && deltas > base/20*19:
-		return true // never more than as much again at rest
+	case deltas > l.smallDeltas && deltas+early > base/10*9:
+		return true // never more than as much again
 	case len(segments) >= l.maxSegments:
 		return true
 	}
 	return len(runs) >= l.maxRuns && base+deltas <= l.smallState
 }
 
-// tiers decides from which segment on a list of deltas is merged with the delta about to be added; len(segments) means not at all. The
-// deltas of some snapshots become one, and that stays until the next base, so that a row is rewritten once in between. Only when even
-// those are many, runs are merged from the newest back as long as a run is no more than twice what is merged already.
+// tiers decides from which segment on a list of deltas is merged with the delta about to be added; len(segments) means not at all. As
+// many deltas of like size as the fan become one, and as many of those one again, so that a row is rewritten once per tier.
 func (l limits) tiers(segments []*snapshotv1.Segment, delta uint64) int {
 	runs := runsOf(segments)
+	first := len(runs)
+	for first > 0 && !runs[first-1].base {
+		first--
+	}
 	from, merged := len(runs), delta
-	for from > 0 && !runs[from-1].base && runs[from-1].bytes <= 2*delta {
-		from--
-		merged += runs[from].bytes
-	}
-	if len(runs)-from+1 < l.fan || len(runs) < l.fanFrom {
-		from, merged = len(runs), delta
-	}
-	if len(runs) >= l.maxRuns*4 {
-		for from > 0 && !runs[from-1].base && (runs[from-1].bytes <= 2*merged || from >= l.maxRuns*4) {
-			from--
-			merged += runs[from].bytes
+	for {
+		like, size := from, merged
+		for like > first && runs[like-1].bytes <= 2*merged {
+			like--
+			size += runs[like].bytes
 		}
+		if from-like+1 < l.fan {
+			break
+		}
+		from, merged = like, size
+	}
+	if depth := len(runs) - first; depth >= l.maxDepth {
+		from = min(from, len(runs)-depth/2) // sizes that fall and fall; the newest half is the smaller one
 	}
 	if from == len(runs) {
 		return len(segments)

@@ -34,6 +34,16 @@ func (v version) bytes() (n uint64) {
 	return n
 }
 
+// base is the size of what is base.
+func (v version) base() (n uint64) {
+	for _, s := range v.segments {
+		if s.GetBase() {
+			n += s.GetSize()
+		}
+	}
+	return n
+}
+
 // begin starts a sweep over all segments.
 func (v version) begin(own keygroup.Range) version {
 	v.sweep = sweep{parts: len(v.segments), next: own.First, bytes: v.bytes()}
@@ -47,7 +57,7 @@ func (f *Frozen) advance(ctx context.Context, v version, delta uint64) (_ versio
 	target := max(f.core.limits.step, f.core.limits.pace*delta)
 	through := keygroup.Range{First: s.next, Last: min(own.Last, s.next+int((target-1)/perGroup))}
 
-	out := f.newOutput()
+	out := f.newOutput(s.bytes)
 	defer func() { err = errors.Join(err, out.discard()) }()
 	merged := v.segments[s.done:v.tail()]
 	var within []*snapshotv1.Segment

@@ -91,3 +91,18 @@ func added(h *snapshotv1.KeyedSnapshot, known []string) *snapshotv1.KeyedSnapsho
 	}
 	return fresh
 }
+
+// Both ends of a range of key groups belong to it.
+func TestClip(t *testing.T) {
+	s := &snapshotv1.Segment{Name: "s", Size: 9, Base: true, KeyGroups: &snapshotv1.KeyGroupRange{First: 3, Last: 6}}
+	for _, c := range []struct{ first, last, wantFirst, wantLast int }{
+		{0, 2, 1, 0}, {7, 9, 1, 0}, // nothing
+		{0, 3, 3, 3}, {6, 9, 6, 6}, {0, 9, 3, 6}, {4, 5, 4, 5}, {3, 6, 3, 6}, {2, 4, 3, 4}, {5, 7, 5, 6},
+	} {
+		got, ok := statebackend.Clip(s, c.first, c.last)
+		require.Equal(t, c.wantFirst <= c.wantLast, ok, "%v", c)
+		if ok {
+			require.Equal(t, []uint32{uint32(c.wantFirst), uint32(c.wantLast)}, []uint32{got.GetFirst(), got.GetLast()}, "%v", c)
+		}
+	}
+}

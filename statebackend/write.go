@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
@@ -18,7 +19,7 @@ func (f *Frozen) write(ctx context.Context) (_ version, err error) {
 	if err := faultpoint.Err(faultpoint.StateDue); err != nil {
 		return version{}, &StorageError{Op: "write state", Err: err}
 	}
-	delta := f.newOutput()
+	delta := f.newOutput(math.MaxUint32)
 	defer func() { err = errors.Join(err, delta.discard()) }()
 	drops, err := f.writeDelta(ctx, delta)
 	if err != nil {
@@ -55,7 +56,7 @@ func (f *Frozen) write(ctx context.Context) (_ version, err error) {
 	if whole {
 		v.sweep = sweep{}
 	}
-	merged := f.newOutput()
+	merged := f.newOutput(version{segments: v.segments[from:]}.bytes())
 	defer func() { err = errors.Join(err, merged.discard()) }()
 	drops, err = f.merge(ctx, merged, v.segments[from:], parts, from > 0)
 	if err != nil {
@@ -80,6 +81,13 @@ func (f *Frozen) writeDelta(ctx context.Context, out *output) (drops []segment.D
 	refs, err := f.changedRows()
 	if err != nil {
 		return nil, err
+	}
+	if len(f.before.segments) == 0 {
+		size, err := f.sizeOf(refs)
+		if err != nil {
+			return nil, err
+		}
+		out.piece = f.core.limits.piece(size, size)
 	}
 	slices.SortFunc(refs, func(a, b rowRef) int {
 		return cmp.Or(bytes.Compare(a.key, b.key), cmp.Compare(a.i, b.i)) // of one key the newest first
@@ -114,6 +122,28 @@ func (f *Frozen) writeDelta(ctx context.Context, out *output) (drops []segment.D
 		}
 	}
 	return drops, nil
+}
+
+// sizeOf estimates the size of rows by some of them.
+func (f *Frozen) sizeOf(refs []rowRef) (uint64, error) {
+	const samples = 256
+	step := max(1, len(refs)/samples)
+	var value []byte
+	var size, rows uint64
+	for i := 0; i < len(refs); i += step {
+		ref := refs[i]
+		rows++
+		size += uint64(len(ref.key))
+		if dead, _ := f.changes[ref.state].tombstone(int(ref.i)); dead {
+			continue
+		}
+		var err error
+		if value, err = f.changes[ref.state].appendValue(value[:0], int(ref.i)); err != nil {
+			return 0, fmt.Errorf("state %q: encode a value: %w", f.core.states[ref.state].name, err)
+		}
+		size += uint64(len(value))
+	}
+	return size / max(1, rows) * uint64(len(refs)), nil
 }
 
 // changedRows returns every version with its row's key.

@@ -33,7 +33,7 @@ func curve(ctx context.Context, o options, n int) error {
 	live := p.written.Load()
 	changes := max(1, int(o.share*float64(n)))
 
-	without, err := underLoad(ctx, s, o, n, changes, value, false)
+	without, alone, err := underLoad(ctx, s, o, n, changes, value, false)
 	if err != nil {
 		return err
 	}
@@ -41,10 +41,12 @@ func curve(ctx context.Context, o options, n int) error {
 		return err
 	}
 	s.pauses, s.writes = nil, nil
-	with, err := underLoad(ctx, s, o, n, changes, value, true)
+	stopped := gcPauses()
+	with, beside, err := underLoad(ctx, s, o, n, changes, value, true)
 	if err != nil {
 		return err
 	}
+	stop := gcPauses().since(stopped)
 	written, changed, err := amortised(ctx, s, o, n, changes, value)
 	if err != nil {
 		return err
@@ -67,16 +69,17 @@ func curve(ctx context.Context, o options, n int) error {
 		return fmt.Errorf("a key is missing after the restore: %w", err)
 	}
 	first := time.Since(began)
-	fmt.Printf("| %d | %v | %v | %v | %.2f | %.2f | %.1f %% | %v | %v | %v | %v |\n", n,
-		quantile(pauses, 0.5), quantile(pauses, 0.99), quantile(pauses, 1), float64(written)/float64(changed), float64(most)/float64(live),
+	fmt.Printf("| %d | %v | %v | %v | %v | %v | %v | %.2f | %.2f | %.1f %% | %v | %v | %v | %v |\n", n,
+		quantile(pauses, 0.5), quantile(pauses, 0.99), quantile(pauses, 1), quantile(alone, 0.99), quantile(beside, 0.99), stop.most, float64(written)/float64(changed), float64(most)/float64(live),
 		100*with/without, opened.Round(10*time.Microsecond), first.Round(10*time.Microsecond), quantile(writes, 0.5), quantile(writes, 1))
 	return s.shut()
 }
 
-// underLoad offers changes evenly over each second and returns the changes made per second.
+// underLoad offers changes evenly over each second and returns the changes made per second, and how long each hundredth of a second's
+// changes took.
 func underLoad(
 	ctx context.Context, s *state[string], o options, n, changes int, value func() string, checkpoints bool,
-) (perSecond float64, err error) {
+) (perSecond float64, took []time.Duration, err error) {
 	const slices = 100 // of a second
 	var done chan result
 	var number uint64
@@ -86,16 +89,18 @@ func underLoad(
 		if wait := time.Until(began.Add(time.Duration(i) * time.Second / slices)); wait > 0 {
 			time.Sleep(wait)
 		}
+		slice := time.Now()
 		for range (changes*(i+1))/slices - (changes*i)/slices {
 			k := random(n)
 			if _, _, err := s.values.Get(k); err != nil {
-				return 0, err
+				return 0, nil, err
 			}
 			if err := s.values.Put(k, value()); err != nil {
-				return 0, err
+				return 0, nil, err
 			}
 			made++
 		}
+		took = append(took, time.Since(slice))
 		if !checkpoints {
 			continue
 		}
@@ -104,7 +109,7 @@ func underLoad(
 			case r := <-done:
 				done = nil
 				if err := s.complete(ctx, number, r); err != nil {
-					return 0, err
+					return 0, nil, err
 				}
 			default:
 			}
@@ -114,20 +119,20 @@ func underLoad(
 			number, done = s.freeze(ctx)
 		}
 	}
-	took := time.Since(began)
+	all := time.Since(began)
 	if done != nil {
 		if err := s.complete(ctx, number, <-done); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
-	return float64(made) / took.Seconds(), nil
+	return float64(made) / all.Seconds(), took, nil
 }
 
 // amortised takes checkpoints of a second's changes each, as fast as they are written, until the base was merged some times, and returns
 // the bytes written and changed.
 func amortised(ctx context.Context, s *state[string], o options, n, changes int, value func() string) (written, changed uint64, err error) {
-	// It begins and ends with the end of a merge.
-	merges, base := -1, s.oldestBase()
+	// It begins and ends with the end of a merge: when nothing of the base is from before its predecessor was whole.
+	merges, whole := -1, s.next
 	for range 100_000 {
 		keys := map[uint64]struct{}{}
 		for range changes {
@@ -141,8 +146,8 @@ func amortised(ctx context.Context, s *state[string], o options, n, changes int,
 			return 0, 0, err
 		}
 		changed += uint64(len(keys)) * uint64(8+o.valueSize)
-		if now := s.oldestBase(); now != base {
-			base = now
+		if s.oldestBase() > whole {
+			whole = s.next
 			if merges++; merges == 0 {
 				s.place.written.Store(0)
 				changed = 0

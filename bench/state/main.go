@@ -51,8 +51,8 @@ func main() {
 
 func run(ctx context.Context, o options) error {
 	fmt.Printf("values of %d B, %.1f %% of the keys changed per second, a checkpoint every second\n\n", o.valueSize, 100*o.share)
-	fmt.Println("| keys | pause p50 | p99 | max | written / changed | most on storage / live | rate with / without | restore: open | first record | checkpoint p50 | max |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Println("| keys | pause p50 | p99 | max | 10 ms of changes without checkpoints, p99 | with | GC pause max | written / changed | most on storage / live | rate with / without | restore: open | first record | checkpoint p50 | max |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, n := range o.keys {
 		if err := curve(ctx, o, n); err != nil {
 			return fmt.Errorf("%d keys: %w", n, err)

@@ -168,7 +168,7 @@ func (s *state[V]) complete(ctx context.Context, n uint64, r result) error {
 	return nil
 }
 
-// oldestBase is the checkpoint that wrote the oldest part of the base; it moves when a merge is done.
+// oldestBase is the checkpoint that wrote the oldest part of the base.
 func (s *state[V]) oldestBase() (oldest uint64) {
 	for _, g := range s.last.GetSegments() {
 		if g.GetBase() && (oldest == 0 || g.GetCheckpoint() < oldest) {
