@@ -44,9 +44,11 @@ type Context struct {
 	Guarantee                      graph.Guarantee
 	// SettleOnly tells that the sink is opened to end or to look at transactions, and that nothing will be written.
 	SettleOnly bool
-	Logger     *slog.Logger
-	Stats      *operator.Stats
-	Now        func() time.Time
+	// Listed are the transactions of the restore point whose share this is, also those that are known to be committed.
+	Listed []Committable
+	Logger *slog.Logger
+	Stats  *operator.Stats
+	Now    func() time.Time
 }
 
 // Writer is a sink without transactions.

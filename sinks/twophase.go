@@ -376,9 +376,15 @@ func (d *twoPhase[T, Txn]) Close() error {
 }
 
 func contextOf(rt *operator.Runtime, g graph.Guarantee) Context {
+	var listed []Committable
+	for _, r := range rt.Restored {
+		for _, c := range r.GetCommittables() {
+			listed = append(listed, Committable{Version: c.GetVersion(), Payload: c.GetPayload()})
+		}
+	}
 	return Context{
 		ClusterID: rt.ClusterID, JobID: rt.JobID, JobName: rt.JobName, UID: rt.Operator.UID,
 		Attempt: rt.Attempt, Subtask: rt.Subtask, Parallelism: rt.Parallelism,
-		Checkpoints: rt.Checkpoints, Guarantee: g, SettleOnly: rt.SettleOnly, Logger: rt.Logger, Stats: rt.Stats, Now: rt.Clock.Now,
+		Checkpoints: rt.Checkpoints, Guarantee: g, SettleOnly: rt.SettleOnly, Listed: listed, Logger: rt.Logger, Stats: rt.Stats, Now: rt.Clock.Now,
 	}
 }

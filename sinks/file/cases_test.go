@@ -56,7 +56,9 @@ func relative(t *testing.T, dir string) (out []string) {
 func TestNamesTellWhereAFileIsFrom(t *testing.T) {
 	dir := t.TempDir()
 	d := deployment(7, nil)
-	d.Subtask, d.Parallelism = 1, 2
+	d.Parallelism = 2
+	start[int](t, lines(dir), d)
+	d.Subtask = 1
 	a := start[int](t, lines(dir), d)
 	for n := range uint64(2) {
 		a.Write(1)
@@ -219,7 +221,7 @@ func TestNothingIsLeftOfFormerAttemptsButTheirMarks(t *testing.T) {
 		a.Drop()
 		names, err := filepath.Glob(filepath.Join(dir, ".weir", "*", "*"))
 		require.NoError(t, err)
-		require.Len(t, names, 2, "the fence and committed/: %v", names)
+		require.Len(t, names, 3, "fence, opened and committed/: %v", names)
 		names, err = filepath.Glob(filepath.Join(dir, ".weir", "*", "committed", "*"))
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(names), 3)

@@ -41,9 +41,9 @@ func raise(ctx context.Context, store Store, name string, n uint64) error {
 }
 
 // unfenced fails when a later attempt than the writer's has begun.
-func unfenced(ctx context.Context, store Store, w writer) error {
-	newest, err := number(ctx, store, fenceName(w.Sink))
-	if err == nil && newest > w.Attempt {
+func (p *parts[T]) unfenced(ctx context.Context) error {
+	newest, err := p.fence(ctx)
+	if err == nil && newest > p.writer.Attempt {
 		return fmt.Errorf("%w: attempt %d", errFenced, newest)
 	}
 	return err

@@ -25,6 +25,15 @@ func (f fate) shows() sinks.TransactionState {
 	}
 }
 
+// fateOf finds out what became of a transaction. That it is missing is known only in the place where it was.
+func (s *transactional[T]) fateOf(ctx context.Context, p *prepared) (fate, error) {
+	f, err := fateOf(ctx, s.store, p)
+	if err == nil && f == isMissing {
+		err = s.here(ctx, p.Sink)
+	}
+	return f, err
+}
+
 // Inspect implements sinks.Inspector.
 func (s *transactional[T]) Inspect(ctx context.Context, pending []sinks.Committable, scope operator.Scope) (in sinks.Inspection, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.settings.deadline)
@@ -35,7 +44,7 @@ func (s *transactional[T]) Inspect(ctx context.Context, pending []sinks.Committa
 		if err != nil {
 			return sinks.Inspection{}, err
 		}
-		f, err := fateOf(ctx, s.store, p)
+		f, err := s.fateOf(ctx, p)
 		if err != nil {
 			return sinks.Inspection{}, err
 		}
@@ -95,12 +104,12 @@ func (s *transactional[T]) Resolve(ctx context.Context, id string, c sinks.Commi
 	if err != nil {
 		return false, err
 	}
-	f, err := fateOf(ctx, s.store, p)
+	f, err := s.fateOf(ctx, p)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("%w: %w", sinks.ErrRetriable, err)
 	case commit:
-		return f == isCommitted, publish(ctx, s.store, p)
+		return f == isCommitted, s.publish(ctx, p)
 	case f == isCommitted, f == isPartlyCommitted:
 		return false, fmt.Errorf("transaction %s: %w", id, sinks.ErrCommitted)
 	}

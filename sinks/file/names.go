@@ -39,6 +39,9 @@ type writer struct {
 func sinkDir(sink string) string   { return hidden + "/" + sink + "/" }
 func fenceName(sink string) string { return sinkDir(sink) + "fence" }
 
+// openedName is the file with the newest attempt whose first subtask has opened the place.
+func openedName(sink string) string { return sinkDir(sink) + "opened" }
+
 // id names a transaction for people.
 func (w writer) id(sequence uint64) string {
 	return fmt.Sprintf("%s/%d.%d/%06d", w.Sink, w.Attempt, w.Subtask, sequence)

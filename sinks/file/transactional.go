@@ -23,6 +23,8 @@ type transactional[T any] struct {
 	// lost is the lowest sequence of each writer that was found lost. The driver asks again without what is accepted as lost, and the loss
 	// may not be in the log when this worker dies, so that a successor must find it too.
 	lost map[writer]uint64
+
+	settleOnly bool
 }
 
 // txn stands for the files of the interval, which the sink itself keeps.
@@ -39,10 +41,35 @@ func (p *parts[T]) Open(ctx context.Context, sc sinks.Context) (err error) {
 	return err
 }
 
+// Open also makes sure that the place is the one where the job has written before, and leaves a note for the other subtasks.
+func (s *transactional[T]) Open(ctx context.Context, sc sinks.Context) error {
+	if err := s.parts.Open(ctx, sc); err != nil {
+		return err
+	}
+	if s.settleOnly = sc.SettleOnly; s.settleOnly {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.settings.deadline)
+	defer cancel()
+	for _, c := range sc.Listed {
+		p, err := decodeCommittable(c)
+		if err != nil {
+			return operator.Fatal(err)
+		}
+		if p.Sink != s.writer.Sink {
+			continue // of the job that this one goes on from, which may have written to another place
+		}
+		if err := s.here(ctx, p.Sink); err != nil {
+			return err
+		}
+	}
+	return s.leave(ctx)
+}
+
 func (s *transactional[T]) Begin(ctx context.Context) (txn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.settings.deadline)
 	defer cancel()
-	if err := unfenced(ctx, s.store, s.writer); err != nil {
+	if err := s.unfenced(ctx); err != nil {
 		return txn{}, err
 	}
 	s.begin()
@@ -61,7 +88,7 @@ func (s *transactional[T]) PreCommit(ctx context.Context, _ txn) (sinks.Committa
 	ctx, cancel := context.WithTimeout(ctx, s.settings.deadline)
 	defer cancel()
 	// Looked at after the files are sealed: a successor that has not seen them is seen here.
-	if err := unfenced(ctx, s.store, s.writer); err != nil {
+	if err := s.unfenced(ctx); err != nil {
 		return sinks.Committable{}, errors.Join(err, s.discard(ctx))
 	}
 	s.mu.Lock()
@@ -82,7 +109,7 @@ func (s *transactional[T]) Commit(ctx context.Context, c sinks.Committable) erro
 	defer cancel()
 	if err := s.publish(ctx, p); err != nil {
 		if errors.Is(err, sinks.ErrLost) && p.writer == s.writer {
-			if ferr := unfenced(ctx, s.store, s.writer); ferr != nil {
+			if ferr := s.unfenced(ctx); ferr != nil {
 				return ferr // removed by a successor that reads the records again
 			}
 		}
@@ -95,6 +122,9 @@ func (s *transactional[T]) Commit(ctx context.Context, c sinks.Committable) erro
 func (s *transactional[T]) publish(ctx context.Context, p *prepared) error {
 	err := publish(ctx, s.store, p)
 	if errors.Is(err, sinks.ErrLost) {
+		if herr := s.here(ctx, p.Sink); herr != nil {
+			return herr
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.lost == nil {
@@ -162,6 +192,11 @@ func (s *transactional[T]) RecoverCommit(ctx context.Context, cs []sinks.Committ
 func (s *transactional[T]) RecoverAbort(ctx context.Context, scope operator.Scope) error {
 	ctx, cancel := context.WithTimeout(ctx, s.settings.deadline)
 	defer cancel()
+	if !scope.Again && !s.settleOnly {
+		if err := s.meet(ctx); err != nil {
+			return err
+		}
+	}
 	return recoverAbort(ctx, s.store, s.writer, scope)
 }
 

@@ -68,7 +68,7 @@ func Open[T any](t testing.TB, ctx context.Context, sink sinks.Sink[T], d Deploy
 	return a, instance.Open(ctx, &operator.Runtime{
 		ClusterID: "cluster", JobID: d.Job, JobName: "job", Attempt: d.Attempt, Operator: graph.Operator{UID: uid},
 		Subtask: d.Subtask, Parallelism: d.Parallelism, MaxParallelism: 128, Checkpoints: d.Checkpoints, SettleOnly: d.SettleOnly, Clock: clock{},
-		Logger: logger, Stats: a.Stats, Dir: t.TempDir(),
+		Logger: logger, Stats: a.Stats, Dir: t.TempDir(), Restored: []*snapshotv1.OperatorSnapshot{{Uid: uid, Committables: d.Restored}},
 		Fail: func(err error) { t.Errorf("the instance failed its task: %v", err) },
 		Post: func(func() error) {},
 	})
