@@ -66,8 +66,7 @@ func (s *Services) ResolveTransaction(ctx context.Context, req *jobv1.ResolveTra
 	if i >= 0 {
 		known = before.GetTransactions()[i]
 	}
-	loses := !req.GetCommit() && known.GetListed() && known.GetState() != jobv1.TransactionState_TRANSACTION_STATE_COMMITTED &&
-		!keptOutput(rec.GetGraph(), known.GetSink())
+	loses := GivesUp(req, known, rec.GetGraph())
 	a, err := l.Jobs.Transactions(ctx, rec, &workerv1.Transactions{Action: &workerv1.Transactions_Resolve{Resolve: &workerv1.ResolveTransaction{
 		Transaction: id, Commit: req.GetCommit(), Force: req.GetForce(),
 	}}})
@@ -119,6 +118,13 @@ func decided(a driver.Answers) (found *workerv1.TransactionsDone) {
 		}
 	}
 	return found
+}
+
+// GivesUp reports whether a request accepts the loss of a transaction's output. It takes force, also where somebody else has aborted the
+// transaction already: to be told so is not to give up its records.
+func GivesUp(req *jobv1.ResolveTransactionRequest, t *jobv1.Transaction, g *jobv1.Graph) bool {
+	return !req.GetCommit() && req.GetForce() && t.GetListed() && t.GetState() != jobv1.TransactionState_TRANSACTION_STATE_COMMITTED &&
+		!keptOutput(g, t.GetSink())
 }
 
 // keptOutput reports whether a sink keeps the records of its prepared transactions: an aborted one is written again by whoever settles it.
