@@ -22,16 +22,40 @@ func newHCLogger(logger *slog.Logger) hclog.Logger {
 	return l
 }
 
+// levels are those of messages that the library rates higher than they deserve: what every start and every election brings, and each of
+// the requests that a member which is down does not answer. That a leader misses a member it says once more, as "failed to contact".
+var levels = map[string]slog.Level{
+	"heartbeat timeout reached, starting election":      slog.LevelInfo,
+	"Election timeout reached, restarting election":     slog.LevelInfo,
+	"new leader elected, stepping down":                 slog.LevelInfo,
+	"rejecting vote request since we have a leader":     slog.LevelDebug,
+	"rejecting pre-vote request since we have a leader": slog.LevelDebug,
+	"duplicate requestVote from":                        slog.LevelDebug,
+	"previous log term mis-match":                       slog.LevelDebug,
+	"failed to get previous log":                        slog.LevelDebug,
+	"appendEntries rejected, sending older logs":        slog.LevelDebug,
+	"failed to make requestVote RPC":                    slog.LevelDebug,
+	"failed to appendEntries to":                        slog.LevelDebug,
+	"failed to heartbeat to":                            slog.LevelDebug,
+	"failed to pipeline appendEntries":                  slog.LevelDebug,
+	"failed to start pipeline replication to":           slog.LevelDebug,
+	"peer has newer term, stopping replication":         slog.LevelInfo,
+	"failed to flush response":                          slog.LevelDebug,
+}
+
 // Accept implements hclog.SinkAdapter. The library's Info is about every election and heartbeat, so it becomes Debug.
 func (s slogSink) Accept(_ string, level hclog.Level, msg string, args ...any) {
-	to := slog.LevelDebug
-	switch level {
-	case hclog.Warn:
+	to, rated := levels[msg]
+	switch {
+	case rated:
+	case level == hclog.Warn:
 		to = slog.LevelWarn
-	case hclog.Error:
+	case level == hclog.Error:
 		to = slog.LevelError
-	case hclog.Off:
+	case level == hclog.Off:
 		return
+	default:
+		to = slog.LevelDebug
 	}
 	ctx := context.Background()
 	if !s.logger.Enabled(ctx, to) {

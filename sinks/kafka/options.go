@@ -177,7 +177,8 @@ func leastTimeout(c graph.CheckpointConfig) time.Duration {
 func checkTimeout(timeout time.Duration, c graph.CheckpointConfig) error {
 	if least := leastTimeout(c); timeout < least {
 		return fmt.Errorf("transaction timeout %s is too short: with checkpoint interval %s, checkpoint timeout %s, %d tolerated failures and recovery budget %s "+
-			"a transaction may have to stay open for %s; raise the transaction timeout or lower one of those settings",
+			"a transaction may have to stay open for %s; raise kafkasink.TransactionTimeout, and where that is the limit the brokers' transaction.max.timeout.ms, "+
+			"or lower Interval, Timeout, ToleratedFailures or RecoveryBudget of the stream.CheckpointConfig that the job gives to env.SetCheckpoints",
 			timeout, c.Interval, c.Timeout, c.ToleratedFailures, c.RecoveryBudget, least)
 	}
 	return nil

@@ -57,6 +57,8 @@ type Config struct {
 	RefusedPause time.Duration
 	// ConnectTimeout bounds connecting to one JobManager; one that is gone with its machine does not refuse. Default: 2 s.
 	ConnectTimeout time.Duration
+	// UsualSearch is how long no leader may be found before that is logged as a warning. Default: 5 s.
+	UsualSearch time.Duration
 	// TLS secures connections; nil for none.
 	TLS *nodetls.Keeper
 	// AnswerTimeout bounds the answer to the registration. Default: 5 s.
@@ -91,6 +93,9 @@ func New(cfg Config) *Session {
 	}
 	if cfg.AnswerTimeout == 0 {
 		cfg.AnswerTimeout = 5 * time.Second
+	}
+	if cfg.UsualSearch == 0 {
+		cfg.UsualSearch = 5 * time.Second
 	}
 	return &Session{cfg: cfg, outbox: newOutbox(time.Now)}
 }
@@ -168,9 +173,7 @@ func (s *Session) Run(ctx context.Context) error {
 		if hint == "" && next%len(s.cfg.Addresses) != 0 && !refused(err) {
 			continue // the rest of this round
 		}
-		if lost.worthSaying(time.Now()) {
-			s.cfg.Logger.Warn("no leading jobmanager found, looking on", "answers", lost.String())
-		}
+		s.tell(&lost)
 		wait := pause.NextBackOff()
 		if refused(err) {
 			wait = s.cfg.RefusedPause
@@ -180,6 +183,16 @@ func (s *Session) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// tell logs a search without success.
+func (s *Session) tell(lost *silence) {
+	switch lost.round(time.Now(), s.cfg.UsualSearch) {
+	case aLine:
+		s.cfg.Logger.Info("looking for a leading jobmanager", "addresses", s.cfg.Addresses)
+	case aWarning:
+		s.cfg.Logger.Warn("no leading jobmanager found, looking on", "since", time.Since(lost.began).Round(time.Second), "answers", lost.String())
 	}
 }
 

@@ -219,7 +219,7 @@ func runLogging(t *testing.T, h *handler, logger *slog.Logger, addresses ...stri
 	s := session.New(session.Config{
 		Addresses: addresses, Handler: h, Register: &clusterv1.Register{TaskmanagerId: "tm", Slots: 2},
 		RetryMin: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond, ConnectTimeout: time.Second, AnswerTimeout: time.Second, Logger: logger,
-		RefusedPause: 20 * time.Millisecond,
+		RefusedPause: 20 * time.Millisecond, UsualSearch: 100 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -456,6 +456,32 @@ func TestSilentJobManagersAreNamed(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "no leading jobmanager found") }, patience, time.Millisecond)
 	require.Contains(t, log.String(), "127.0.0.1:1: ")
 	require.Contains(t, log.String(), "127.0.0.1:2: ")
+	first, rest, _ := strings.Cut(log.String(), "\n")
+	require.Contains(t, first, "level=INFO", "a search begins at every start")
+	require.NotContains(t, first, "refused")
+	require.Contains(t, rest, "level=WARN")
+}
+
+// No more is said of a search that ends soon than that it has begun.
+func TestAShortSearchIsNoWarning(t *testing.T) {
+	j := serve(t)
+	j.do(func(*jobManager) { j.refuse = &grpcerr.NotLeaderError{} })
+	var log testlog.Buffer
+	s := session.New(session.Config{
+		Addresses: []string{j.address}, Handler: &handler{}, Register: &clusterv1.Register{TaskmanagerId: "tm", Slots: 2},
+		RetryMin: time.Millisecond, RetryMax: time.Millisecond, UsualSearch: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	require.Eventually(t, func() bool { return j.asked.Load() > 5 }, patience, time.Millisecond)
+	j.do(func(*jobManager) { j.refuse = nil })
+	j.next(t)
+	require.Eventually(t, s.Connected, patience, time.Millisecond)
+	require.Equal(t, 1, strings.Count(log.String(), "looking for a leading jobmanager"))
+	require.NotContains(t, log.String(), "level=WARN")
 }
 
 // A leader whose machine is gone, or whose packets are dropped, takes the whole time for connecting: the others are asked first.

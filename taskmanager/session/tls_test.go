@@ -45,7 +45,7 @@ func TestWhyThereIsNoSessionIsLogged(t *testing.T) {
 
 			var log testlog.Buffer
 			s := session.New(session.Config{
-				Addresses: []string{l.Addr().String()}, Register: &clusterv1.Register{}, Handler: &handler{}, TLS: tc.client,
+				Addresses: []string{l.Addr().String()}, Register: &clusterv1.Register{}, Handler: &handler{}, TLS: tc.client, UsualSearch: time.Millisecond,
 				Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			})
 			ctx, cancel := context.WithCancel(t.Context())
