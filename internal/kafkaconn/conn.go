@@ -85,6 +85,15 @@ func topicOf(t kmsg.MetadataResponseTopic) Topic {
 // ErrNoTopic tells that a topic does not exist.
 var ErrNoTopic = errors.New("topic does not exist")
 
+// missingTopic is ErrNoTopic for a user.
+type missingTopic string
+
+func (t missingTopic) Error() string {
+	return fmt.Sprintf("topic %q does not exist on the cluster; create it or correct the name", string(t))
+}
+
+func (missingTopic) Unwrap() error { return ErrNoTopic }
+
 // Topics asks for topics by name. Each name has an entry in the answer: a topic, or an error such as ErrNoTopic.
 func Topics(ctx context.Context, cl *kgo.Client, names ...string) (map[string]Topic, map[string]error, error) {
 	return askTopics(ctx, cl, false, names)
@@ -171,7 +180,7 @@ func FindTopics(ctx context.Context, cl *kgo.Client, limit time.Duration, right 
 			case errors.Is(err, operator.ErrRefused):
 				return nil, err
 			case errors.Is(err, ErrNoTopic) && time.Since(begin) > min(topicPatience, limit/2):
-				return nil, operator.Fatal(fmt.Errorf("topic %q does not exist on the cluster; create it or correct the name: %w", name, err))
+				return nil, operator.Fatal(missingTopic(name))
 			}
 		}
 		if !Sleep(ctx, pause) {

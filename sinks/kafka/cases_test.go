@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -316,7 +317,8 @@ func TestUnreachableBrokerAndMissingTopicAreNamed(t *testing.T) {
 		d.Guarantee = guarantee
 		begin := time.Now()
 		_, err := sinktest.Open[int](t, ctx, kafkasink.New(b.Addr(), "no-such-topic", encodeNumber), d)
-		require.ErrorContains(t, err, `topic "no-such-topic" does not exist`)
+		require.ErrorContains(t, err, `topic "no-such-topic" does not exist on the cluster; create it or correct the name`)
+		require.Equal(t, 1, strings.Count(err.Error(), "does not exist"), err)
 		require.Equal(t, operator.ClassFatal, operator.ClassOf(err))
 		_, err = sinktest.Open[int](t, ctx, kafkasink.New("127.0.0.1:1", "t", encodeNumber, kafkasink.Deadline(time.Second)), d)
 		require.ErrorContains(t, err, "127.0.0.1:1")

@@ -23,7 +23,11 @@ func TestValidateReportsAllProblems(t *testing.T) {
 
 	bad := kafkasink.New(" ", "", encodeNumber, kafkasink.TransactionTimeout(time.Minute), kafkasink.Deadline(0))
 	err := bad.Validate(job)
-	for _, text := range []string{"no brokers", "no topic", "Deadline", "transaction timeout 1m0s is too short", "6m4s"} {
+	for _, text := range []string{
+		"no brokers", "no topic", "Deadline", "transaction timeout 1m0s is too short", "6m4s",
+		"kafkasink.TransactionTimeout", "transaction.max.timeout.ms", "env.SetCheckpoints",
+		"Interval", "Timeout", "ToleratedFailures", "RecoveryBudget",
+	} {
 		require.ErrorContains(t, err, text)
 	}
 	for _, timeout := range []time.Duration{0, -1} {

@@ -25,7 +25,8 @@ func (a *app) submit() *cobra.Command {
 		Short: "Submit a job",
 		Long: `Submit a job binary, a program whose main function calls stream.Main, with the arguments after --.
 
-The command returns with the job's id once the first attempt is prepared: placed, restored, and its brokers checked.
+The command returns with the job's id once the first attempt is prepared: placed, restored, and its brokers checked. When the job fails
+instead, the exit code is 1, the message has the cause, and nothing is printed on standard output.
 When there are not enough slots it says so at once and returns after 30 s all the same; the job starts as soon as there are.
 A job that sets no name is called after the file BINARY.
 References like ${env:NAME} and ${file:PATH} in arguments are resolved on the TaskManagers and stored nowhere.`,
@@ -86,6 +87,9 @@ References like ${env:NAME} and ${file:PATH} in arguments are resolved on the Ta
 		var result error
 		if !*detach {
 			job, result = a.awaitPrepared(ctx, c, resp.GetJobId(), *wait)
+		}
+		if result != nil && ended(job.GetState()) {
+			return result // nothing is left that the id would be of use for; the message has it
 		}
 		if flags.output == "json" {
 			return errors.Join(writeJSON(a.Out, resp), result)
