@@ -47,9 +47,11 @@ type changedPane[K comparable, A any] struct {
 	dirty dirtySet[*entry[K, A]]
 }
 
-// NewPanes declares a state.
-func NewPanes[K comparable, A any](b *Backend[K], name string, c codec.Codec[A]) *Panes[K, A] {
-	d := &declaration{name: name, kind: kindPanes, keyCodec: b.key.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint(), valueSchema: codec.Schema(c)}
+// NewPanes declares a state. Snapshots that have it under one of the former names are read as well.
+func NewPanes[K comparable, A any](b *Backend[K], name string, c codec.Codec[A], former ...string) *Panes[K, A] {
+	d := &declaration{
+		name: name, kind: kindPanes, keyCodec: b.key.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint(), valueSchema: codec.Schema(c), former: former,
+	}
 	s := &Panes[K, A]{core: b.core, b: b, d: d, codec: c, clone: cloner(c), panes: map[int64]*pane[K, A]{}}
 	b.core.declare(d, panesState[K, A]{s})
 	return s

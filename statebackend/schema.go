@@ -32,13 +32,14 @@ func (c *core) adopt() error {
 		}
 		seen[d.name] = true
 		i := slices.IndexFunc(restored, func(s *snapshotv1.StateSchema) bool {
-			return s.GetName() == d.name && s.GetKind() != kindDropped
+			return s.GetKind() != kindDropped && (s.GetName() == d.name || slices.Contains(d.former, s.GetName()))
 		})
 		if i < 0 {
 			last++
 			d.id = uint16(last)
 			continue
 		}
+		seen[restored[i].GetName()] = true
 		d.id = uint16(restored[i].GetStateId())
 		errs = append(errs, matchSchema(c.cfg.Operator, restored[i], d.schema()))
 		d.valueSchema = codec.UnionSchemas(d.valueSchema, restored[i].GetValueSchema())

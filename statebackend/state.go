@@ -24,7 +24,8 @@ type declaration struct {
 	name, kind, keyCodec, valueCodec string
 	fingerprint                      uint64
 	valueSchema                      string
-	expiry                           *expiry // nil for a state that never had a time to live
+	expiry                           *expiry  // nil for a state that never had a time to live
+	former                           []string // names that older versions gave it
 
 	id    uint16
 	state state

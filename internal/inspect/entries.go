@@ -50,8 +50,12 @@ func (f Filter) takes(operator, state string) bool {
 	return (f.Operator == "" || f.Operator == operator) && (f.State == "" || f.State == state)
 }
 
-// Each calls fn for the entries that the filter chooses until it returns an error.
+// Each calls fn for the entries that the filter chooses until it returns an error. A filter that names an operator or a state that is not
+// there gives an error that wraps ErrNoState.
 func (s *Snapshot) Each(ctx context.Context, f Filter, fn func(*Entry) error) error {
+	if err := s.check(f); err != nil {
+		return err
+	}
 	return s.operators(ctx, func(scope statebackend.SegmentStore, task *snapshotv1.TaskSnapshot, op *snapshotv1.OperatorSnapshot) error {
 		for _, list := range op.GetOperatorStates() {
 			if !f.takes(op.GetUid(), list.GetName()) {

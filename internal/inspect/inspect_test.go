@@ -157,6 +157,28 @@ func TestACheckpointIsReadWithoutItsJob(t *testing.T) {
 	require.Empty(t, lines(t, s, inspect.Filter{State: "last", Key: "key-5", HasKey: true}), "it was deleted")
 }
 
+func TestOperatorsAndStatesThatAreNotThereAreNamedWithThoseThatAre(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "c/jobs/j/checkpoints/7")
+	publish(t, dir, write(t, root, "c/jobs/j/state/1/v-"))
+	s := open(t, dir)
+	for f, says := range map[inspect.Filter]string{
+		{Operator: "nosuch"}:                                            `there is no operator "nosuch"; there are source, count`,
+		{Operator: "nosuch", State: "last"}:                             `there is no operator "nosuch"; there are source, count`,
+		{Operator: "count", State: "bogus", Key: "key-3", HasKey: true}: `there is no state "bogus" in operator count; there are last, history, places, window, timers`,
+		{Operator: "source", State: "last"}:                             `there is no state "last" in operator source; there are offsets`,
+		{State: "bogus"}:                                                `there is no state "bogus"; there are offsets of source, last of count, history of count, places of count, window of count, timers of count`,
+	} {
+		err := s.Each(t.Context(), f, func(*inspect.Entry) error { return nil })
+		require.ErrorIs(t, err, inspect.ErrNoState)
+		require.EqualError(t, err, says)
+	}
+	require.NoError(t, s.Each(t.Context(), inspect.Filter{Operator: "count", State: "last", Key: "nobody", HasKey: true}, func(*inspect.Entry) error {
+		t.Error("there is nothing for this key")
+		return nil
+	}))
+}
+
 func TestWhatOnlyTheJobCanReadIsHexadecimal(t *testing.T) {
 	root := t.TempDir()
 	md := write(t, root, "state/")

@@ -38,8 +38,11 @@ type Config[K comparable, T, A, R any] struct {
 	Function    Function[K, T, A, R]
 }
 
-// stateName is the name of the state. Panes of other windows cannot be used, so these are part of it.
-func stateName(a Assigner) string { return "panes " + a.ID() }
+// stateName is the name of the state. Panes of other windows cannot be used, so it is that of the windows.
+func stateName(a Assigner) string { return a.ID() }
+
+// formerStateName is the one that older versions gave it.
+func formerStateName(a Assigner) string { return "panes " + a.ID() }
 
 // New returns the operator.
 func New[K comparable, T, A, R any](cfg Config[K, T, A, R]) operator.Factory {
@@ -94,7 +97,7 @@ func (w *instance[K, T, A, R]) Open(ctx context.Context, rt *operator.Runtime) e
 		w.trigger.lateness, w.trigger.now = 0, w.fired.least
 	}
 	w.backend = statebackend.New(keyed.Config(rt), w.cfg.KeyCodec)
-	w.panes = statebackend.NewPanes(w.backend, stateName(w.cfg.Windows), w.cfg.AccCodec)
+	w.panes = statebackend.NewPanes(w.backend, stateName(w.cfg.Windows), w.cfg.AccCodec, formerStateName(w.cfg.Windows))
 	if err := w.backend.Open(ctx); err != nil {
 		return err
 	}

@@ -104,6 +104,38 @@ func TestLatenessFiresAgain(t *testing.T) {
 	require.Equal(t, []string{"10 a[2 5]", "10 b[3]"}, take(p))
 }
 
+// formerly gives the state of windows the name that older versions gave it.
+type formerly struct{ window.Windows }
+
+func (f formerly) ID() string { return "panes " + f.Windows.ID() }
+
+func TestStateOfOlderVersionsIsRead(t *testing.T) {
+	tens := window.Tumbling(10 * time.Second)
+	require.Equal(t, "panes window/10000/10000/0", formerly{tens}.ID())
+	windows := window.Windows(formerly{tens})
+	p, err := streamtest.NewPipe(func(in *stream.Stream[click]) *stream.Stream[string] {
+		return stream.Aggregate(stream.Window(stream.KeyBy(in, page), windows), list{}).Named("window")
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	for n := range 3 {
+		require.NoError(t, p.PushAt(sec(1), click{"a", n}))
+		cp, err := p.Checkpoint()
+		require.NoError(t, err)
+		windows = tens // from the second time on it is written under the new name
+		require.NoError(t, p.Restore(cp))
+	}
+	cp, err := p.Checkpoint()
+	require.NoError(t, err)
+	require.NoError(t, p.End())
+	require.Equal(t, []string{"0 a[0 1 2]"}, take(p))
+
+	windows = window.Tumbling(20 * time.Second)
+	require.ErrorContains(t, p.Restore(cp), `does not declare the state "window/10000/10000/0"`)
+	windows = tens
+	require.NoError(t, p.Restore(cp))
+}
+
 // TestRecordsWithoutTimestamps: they are skipped and counted and the position moves on, or fail the task where
 // the job says so.
 func TestRecordsWithoutTimestamps(t *testing.T) {

@@ -108,15 +108,17 @@ func (a *app) stateGet() *cobra.Command {
 		Use:   "get SAVEPOINT OPERATOR STATE KEY",
 		Short: "Print what a state has for one key",
 		Long: `Print the rows that a state of an operator has for a key, as JSON, one a line. KEY is the text of a string or number, JSON for a
-struct or array (its parts in order, such as ["a",7]), or the encoded bytes as 0x and hexadecimal digits.`,
-		Example: "  weir state get file:///srv/weir/savepoints/savepoint-01J-7 count totals customer-17",
-		Args:    exactly("SAVEPOINT", "OPERATOR", "STATE", "KEY"),
+struct or array (its parts in order, such as ["a",7]), or the encoded bytes as 0x and hexadecimal digits. weir state ls lists operators and
+states; the state of a window is called after it, window/SIZE/SLIDE/OFFSET in milliseconds.`,
+		Example: "  weir state get file:///srv/weir/savepoints/savepoint-01J-7 count totals customer-17\n" +
+			"  weir state get file:///srv/weir/savepoints/savepoint-01J-7 sums window/60000/60000/0 ann",
+		Args: exactly("SAVEPOINT", "OPERATOR", "STATE", "KEY"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return withSnapshot(cmd.Context(), args[0], func(s *inspect.Snapshot) error {
 			n, err := a.writeEntries(cmd.Context(), s, inspect.Filter{Operator: args[1], State: args[2], Key: args[3], HasKey: true})
 			if err == nil && n == 0 {
-				err = fmt.Errorf("state %s of operator %s has nothing for key %q; 'weir state ls %s' lists operators and states", args[2], args[1], args[3], args[0])
+				err = fmt.Errorf("state %s of operator %s has nothing for key %q", args[2], args[1], args[3])
 			}
 			return err
 		})
@@ -128,7 +130,7 @@ func (a *app) stateExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "export SAVEPOINT",
 		Short:   "Print all of the state as JSON lines",
-		Long:    "Print the rows of all states as JSON, one a line, or those of one operator or state.",
+		Long:    "Print the rows of all states as JSON, one a line, or those of one operator or state. One that is not there is an error.",
 		Example: "  weir state export file:///srv/weir/savepoints/savepoint-01J-7 --operator count > state.jsonl",
 		Args:    exactly("SAVEPOINT"),
 	}
