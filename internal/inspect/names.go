@@ -9,7 +9,7 @@ import (
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 )
 
-// ErrNoState: a filter names an operator or state that is not there.
+// ErrNoState tells that a filter names an operator or state that is not there.
 var ErrNoState = errors.New("no such operator or state")
 
 // noStateError names what there is instead.

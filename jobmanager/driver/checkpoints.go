@@ -42,6 +42,7 @@ func (j *job) beginCheckpoints() {
 	}
 	c, effects := checkpoint.New(cfg, time.Now())
 	j.att.coordinator = c
+	j.covers.started(time.Now())
 	for _, ev := range j.outstanding() {
 		effects = append(effects, c.Handle(time.Now(), ev)...)
 	}
@@ -60,6 +61,7 @@ func (j *job) outstanding() []checkpoint.Event {
 	for _, w := range j.att.workers {
 		if w.changed > 0 {
 			events = append(events, checkpoint.Activity{Since: w.changed - 1})
+			j.covers.changed(w.changed-1, time.Now())
 		}
 		if w.inputEnded {
 			events = append(events, checkpoint.InputEnded{Worker: w.tm})
@@ -109,6 +111,7 @@ func (j *job) onCheckpointEvent(w *worker, ev *workerv1.Event) {
 			j.coordinate(checkpoint.InputEnded{Worker: w.tm})
 		} else {
 			w.changed = max(w.changed, e.Activity.GetSinceCheckpoint()+1)
+			j.covers.changed(e.Activity.GetSinceCheckpoint(), time.Now())
 			j.coordinate(checkpoint.Activity{Since: e.Activity.GetSinceCheckpoint()})
 		}
 	}
@@ -263,6 +266,7 @@ func (j *job) complete(e checkpoint.Propose) checkpoint.Event {
 	}
 	faultpoint.Hit(faultpoint.CompletionLogged)
 	j.m.cfg.Metrics.completed.Inc()
+	j.covers.completed(id)
 	j.m.cfg.Metrics.duration.Observe(float64(e.Completed.GetDurationMs()) / 1000)
 	j.clean.request(j.rec)
 	if e.Target != jobv1.JobState_JOB_STATE_UNSPECIFIED {
@@ -305,6 +309,7 @@ func (j *job) endCoordinator(reason string) {
 		return
 	}
 	j.coordinate(checkpoint.AttemptEnded{Reason: reason})
+	j.covers.ended(time.Now())
 	if j.att != nil {
 		now := time.Now()
 		j.finished, j.finishedAt = j.att.coordinator.Statistics(now), now

@@ -41,6 +41,7 @@ type job struct {
 	name   string
 	box    *mailbox
 	status *status
+	covers *coverage
 	gone   chan struct{} // closed when the driver has ended
 	logger *slog.Logger
 	ctx    context.Context //nolint:containedctx // of the leadership, which bounds everything the driver does; set by run
@@ -102,7 +103,7 @@ type savepointCall struct {
 func newJob(m *Manager, rec *raftv1.JobRecord) *job {
 	logger := m.cfg.Logger.With("job", rec.GetId(), "name", rec.GetName())
 	j := &job{
-		m: m, id: rec.GetId(), name: rec.GetName(), box: newMailbox(), status: newStatus(), gone: make(chan struct{}), logger: logger, rec: rec,
+		m: m, id: rec.GetId(), name: rec.GetName(), box: newMailbox(), status: newStatus(), covers: newCoverage(time.Now()), gone: make(chan struct{}), logger: logger, rec: rec,
 		tms: make(map[string]registry.TaskManager), undead: make(map[uint64]map[string]string),
 		savepoints: make(map[string]*savepointCall), rescales: make(map[string][]chan<- rescaleReply),
 		follower: scheduler.Follower{Settle: m.cfg.AutoSettle},

@@ -112,6 +112,9 @@ func (m *Manager) Add(rec *raftv1.JobRecord) {
 	}
 	j := newJob(m, rec)
 	m.jobs[rec.GetId()] = j
+	if rec.GetGraph().GetCheckpoints().GetEnabled() {
+		m.cfg.Metrics.uncovered.add(j.name, j.covers)
+	}
 	m.cfg.Metrics.jobs.Set(float64(len(m.jobs)))
 	m.wg.Add(1)
 	m.mu.Unlock()
@@ -123,6 +126,7 @@ func (m *Manager) Add(rec *raftv1.JobRecord) {
 		m.cfg.Metrics.jobs.Set(float64(len(m.jobs)))
 		m.mu.Unlock()
 		m.cfg.Metrics.transactionAge.DeleteLabelValues(j.name)
+		m.cfg.Metrics.uncovered.remove(j.name, j.covers)
 		close(j.gone)
 	}()
 }
@@ -323,7 +327,9 @@ func (m *Manager) status(ctx context.Context, jobID string, held []*jobv1.HeldOu
 	if rec, known := m.cfg.Log.View().Job(jobID); known && len(p.Explanation.Findings) == 0 {
 		p.Explanation = Explain(rec) // the driver did not come to it
 	}
-	return p, j.status.figures(), true
+	f = j.status.figures()
+	f.Uncovered = j.covers.uncovered(time.Now())
+	return p, f, true
 }
 
 // Slots returns the free and all slots of the connected TaskManagers.

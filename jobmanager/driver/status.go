@@ -44,6 +44,8 @@ type Figures struct {
 	RecordsPerSecond float64
 	// LagRecords is the sum over the sources; -1 when unknown.
 	LagRecords int64
+	// Uncovered is the age of the oldest change that no completed checkpoint covers; 0 for an idle job.
+	Uncovered time.Duration
 }
 
 func newStatus() *status {

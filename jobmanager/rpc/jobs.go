@@ -120,6 +120,9 @@ func describe(ctx context.Context, l *Leader, rec *raftv1.JobRecord) *jobv1.Job 
 	}
 	if driven {
 		job.WaitingFor, job.RecordsPerSecond, job.LagRecords = progress.Explanation.Waiting(), figures.RecordsPerSecond, figures.LagRecords
+		if rec.GetGraph().GetCheckpoints().GetEnabled() {
+			job.UncoveredMs = proto.Uint64(uint64(figures.Uncovered.Milliseconds()))
+		}
 	}
 	job.Tasks = tasksOf(rec, figures)
 	return job

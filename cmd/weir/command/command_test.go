@@ -293,6 +293,20 @@ func endedJob(state jobv1.JobState) *jobv1.Job {
 	return &jobv1.Job{Id: "job1", Name: "totals", State: state, Graph: graph(), LastCheckpoint: &jobv1.Checkpoint{Id: 9, TriggeredAtMs: farFuture}}
 }
 
+func TestAnIdleJobSaysThatItIs(t *testing.T) {
+	idle, busy := runningJob(), runningJob()
+	idle.LastCheckpoint.AgeMs, idle.UncoveredMs = proto.Uint64(423_000), proto.Uint64(0)
+	busy.LastCheckpoint.AgeMs, busy.UncoveredMs = proto.Uint64(423_000), proto.Uint64(422_000)
+	_, out, _ := newCluster(t, idle).run(t, "list")
+	require.Contains(t, out, "  7m3s ago, idle  ")
+	_, out, _ = newCluster(t, idle).run(t, "show", "totals")
+	require.Contains(t, out, "7, completed 7m3s ago in 84ms, 5.0 MiB to restore (6 completed in all); idle since\n")
+	_, out, _ = newCluster(t, busy).run(t, "list")
+	require.Contains(t, out, "  7m3s ago  ")
+	_, out, _ = newCluster(t, busy).run(t, "show", "totals")
+	require.NotContains(t, out, "idle")
+}
+
 func TestHelpOfEveryCommandHasAnExample(t *testing.T) {
 	root := command.New(command.IO{Out: io.Discard, Err: io.Discard})
 	var all strings.Builder

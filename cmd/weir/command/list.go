@@ -11,8 +11,11 @@ import (
 
 func (a *app) list() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List jobs",
+		Use:   "list",
+		Short: "List jobs",
+		Long: `List jobs with their last completed checkpoint: how long ago it ended, and how long it took. A job that has read and written nothing since
+is idle and takes none, so that the age alone is no sign of trouble; 'uncoveredMs' of the JSON is 0 then, else the age of the oldest change
+that no completed checkpoint covers.`,
 		Example: "  weir list\n  weir list --all -o json",
 		Args:    exactly(),
 	}
@@ -61,10 +64,18 @@ func listedParallelism(j *jobv1.Job) string {
 	return text
 }
 
+// idle reports whether a job has nothing that a further checkpoint would cover.
+func idle(j *jobv1.Job) bool {
+	return j.GetState() == jobv1.JobState_JOB_STATE_RUNNING && j.UncoveredMs != nil && j.GetUncoveredMs() == 0
+}
+
 func (a *app) jobRow(j *jobv1.Job) []string {
 	age, took := "-", "-"
 	if c := j.GetLastCheckpoint(); c != nil {
 		age = short(time.Duration(c.GetAgeMs())*time.Millisecond) + " ago"
+		if idle(j) {
+			age += ", idle"
+		}
 		took = short(time.Duration(c.GetDurationMs()) * time.Millisecond)
 	}
 	rate, lag := "-", "-"

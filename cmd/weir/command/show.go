@@ -88,8 +88,12 @@ func (a *app) writeJob(w io.Writer, j *jobv1.Job) error {
 	optional("Parallelism:", parallelismOf(j))
 	optional("Waits:", j.GetWaitingFor())
 	if c := j.GetLastCheckpoint(); c != nil {
-		optional("Checkpoint:", fmt.Sprintf("%d, completed in %s, %s to restore (%d completed in all)", c.GetId(),
-			short(time.Duration(c.GetDurationMs())*time.Millisecond), size(c.GetTotalBytes()), j.GetCompletedCheckpoints()))
+		text := fmt.Sprintf("%d, completed %s ago in %s, %s to restore (%d completed in all)", c.GetId(), short(time.Duration(c.GetAgeMs())*time.Millisecond),
+			short(time.Duration(c.GetDurationMs())*time.Millisecond), size(c.GetTotalBytes()), j.GetCompletedCheckpoints())
+		if idle(j) {
+			text += "; idle since"
+		}
+		optional("Checkpoint:", text)
 	}
 	optional("Savepoint:", j.GetSavepointPath())
 	if ms := j.GetLastRecoveryMs(); ms != 0 {

@@ -2233,8 +2233,11 @@ type Job struct {
 	RescalingTo uint32 `protobuf:"varint,32,opt,name=rescaling_to,json=rescalingTo,proto3" json:"rescaling_to,omitempty"`
 	// Why the last rescale failed; empty when it did not.
 	RescaleFailure string `protobuf:"bytes,33,opt,name=rescale_failure,json=rescaleFailure,proto3" json:"rescale_failure,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Milliseconds since the oldest change that no completed checkpoint covers; 0 when there is none, and the job is idle. Absent for a job
+	// that has ended or takes no checkpoints by itself.
+	UncoveredMs   *uint64 `protobuf:"varint,50,opt,name=uncovered_ms,json=uncoveredMs,proto3,oneof" json:"uncovered_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
@@ -2447,6 +2450,13 @@ func (x *Job) GetRescaleFailure() string {
 		return x.RescaleFailure
 	}
 	return ""
+}
+
+func (x *Job) GetUncoveredMs() uint64 {
+	if x != nil && x.UncoveredMs != nil {
+		return *x.UncoveredMs
+	}
+	return 0
 }
 
 // UploadArtifactRequest carries one chunk of a job binary (at most 1 MiB).
@@ -4370,7 +4380,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"slowest_ms\x18\x11 \x01(\x04R\tslowestMs\x12\x12\n" +
 	"\x04full\x18\x12 \x01(\bR\x04fullB\t\n" +
-	"\a_age_ms\"\xce\b\n" +
+	"\a_age_ms\"\x87\t\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12+\n" +
@@ -4400,10 +4410,12 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x10auto_parallelism\x18\x1e \x01(\bR\x0fautoParallelism\x12\\\n" +
 	"\x14operator_parallelism\x18\x1f \x03(\v2).weir.job.v1.Job.OperatorParallelismEntryR\x13operatorParallelism\x12!\n" +
 	"\frescaling_to\x18  \x01(\rR\vrescalingTo\x12'\n" +
-	"\x0frescale_failure\x18! \x01(\tR\x0erescaleFailure\x1aF\n" +
+	"\x0frescale_failure\x18! \x01(\tR\x0erescaleFailure\x12&\n" +
+	"\funcovered_ms\x182 \x01(\x04H\x00R\vuncoveredMs\x88\x01\x01\x1aF\n" +
 	"\x18OperatorParallelismEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"Y\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01B\x0f\n" +
+	"\r_uncovered_ms\"Y\n" +
 	"\x15UploadArtifactRequest\x12\x16\n" +
 	"\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
@@ -4740,6 +4752,7 @@ func file_weir_job_v1_job_proto_init() {
 	file_weir_job_v1_job_proto_msgTypes[14].OneofWrappers = []any{}
 	file_weir_job_v1_job_proto_msgTypes[15].OneofWrappers = []any{}
 	file_weir_job_v1_job_proto_msgTypes[17].OneofWrappers = []any{}
+	file_weir_job_v1_job_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
