@@ -66,6 +66,12 @@ func TestDeploysAndCheckpoints(t *testing.T) {
 	require.Len(t, jobs.GetJobs(), 1)
 	require.EqualValues(t, 2, jobs.GetTotalSlots())
 	require.EqualValues(t, 0, jobs.GetFreeSlots())
+	require.NotNil(t, jobs.GetJobs()[0].UncoveredMs)
+	eventually(t, "a checkpoint covers what was there before", func() bool {
+		before := c.job(id)
+		now := c.job(id)
+		return now.GetUncoveredMs() < before.GetUncoveredMs()
+	})
 
 	// What the workers were told is in the log, and its metadata is on storage.
 	var last *jobv1.Checkpoint
