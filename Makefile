@@ -31,7 +31,7 @@ TESTFLAGS := -shuffle=on -vet=off -ldflags=-w
 # Packages whose tests start processes and brokers; they run one after the other, after the rest.
 E2E      := ./test/...
 
-.PHONY: help build demo test test-unit test-race test-explore test-e2e test-robustness mutations fuzz bench bench-state lint fix generate verify check-go check-test-tools
+.PHONY: help build demo kafka test test-unit test-race test-explore test-e2e test-robustness mutations fuzz bench bench-state lint fix generate verify check-go check-test-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | awk -F ':.*?## ' '{printf "  %-17s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ build: check-go ## build bin/weir (no C compiler needed)
 
 demo: build ## run the demo: a cluster of processes, kills, and an account of lost and duplicated results
 	bin/weir demo $(DEMO_ARGS)
+
+kafka: check-go ## run a real Kafka on 127.0.0.1:9092 for trying jobs, until Ctrl-C (Java 17 and Maven needed)
+	go run ./internal/kafkatest/trial $(KAFKA_ARGS)
 
 test: check-test-tools test-race test-explore test-e2e ## all tests with the race detector, end to end on a real Kafka included
 

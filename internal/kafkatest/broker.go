@@ -25,6 +25,8 @@ import (
 type Config struct {
 	// Dir holds configuration, log and data; default a temporary directory that Close removes.
 	Dir string
+	// Port is that for clients on loopback; the two after it are used as well. Default: free ones.
+	Port int
 	// Properties are added to server.properties and override what is there.
 	Properties map[string]string
 	// Features sets finalized feature levels when the data is formatted, for example transaction.version to 0.
@@ -100,6 +102,9 @@ func start(ctx context.Context, d *distribution, cfg Config) (_ *Broker, err err
 	ports, err := loopback.FreePorts(3 + len(cfg.Listeners))
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Port > 0 {
+		ports = append([]int{cfg.Port, cfg.Port + 1, cfg.Port + 2}, ports[3:]...)
 	}
 	b.further = map[string]string{}
 	for i, l := range cfg.Listeners {
@@ -270,6 +275,14 @@ func (b *Broker) PID() int {
 		return 0
 	}
 	return b.process.PID()
+}
+
+// Done is closed when the broker's process ends; nil for one that this package did not start.
+func (b *Broker) Done() <-chan struct{} {
+	if b.process == nil {
+		return nil
+	}
+	return b.process.Done()
 }
 
 // LogTail returns the last lines of the broker's log.

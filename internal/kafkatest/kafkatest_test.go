@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -55,6 +57,18 @@ func TestOpenTransactionIsSeen(t *testing.T) {
 	seen, err = b.ReadNumbers(ctx, topic)
 	require.NoError(t, err)
 	require.NoError(t, kafkatest.CheckLedger(seen, 1, 1))
+}
+
+func TestKafkasOwnToolsReachTheBroker(t *testing.T) {
+	b := kafkatest.Shared(t)
+	if b.PID() == 0 {
+		t.Skip("the tools are those of a broker that was started here")
+	}
+	dir, topic := t.TempDir(), b.Topic(t, 1, nil)
+	require.NoError(t, b.WriteTools(dir))
+	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "kafka-topics.sh"), "--list", "--bootstrap-server", b.Addr()).CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Contains(t, string(out), topic)
 }
 
 func TestCheckLedger(t *testing.T) {
