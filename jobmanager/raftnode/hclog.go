@@ -25,6 +25,7 @@ func newHCLogger(logger *slog.Logger) hclog.Logger {
 // levels are those of messages that the library rates higher than they deserve: what every start and every election brings, and each of
 // the requests that a member which is down does not answer. That a leader misses a member it says once more, as "failed to contact".
 var levels = map[string]slog.Level{
+	"no known peers, aborting election":                 slog.LevelDebug, // it has not been introduced yet
 	"heartbeat timeout reached, starting election":      slog.LevelInfo,
 	"Election timeout reached, restarting election":     slog.LevelInfo,
 	"new leader elected, stepping down":                 slog.LevelInfo,
