@@ -3,7 +3,7 @@
 //
 // A file is in progress while records come, pending from the barrier that ends it until its checkpoint is completed, and then finished:
 // it gets its name in the tree that readers see. In progress and pending it is below .weir. Every barrier ends the files of its
-// interval; docs/adr/0010-file-sink.md tells why. Files are kept in a local directory ([Directory]) or wherever a [Store] keeps them;
+// interval; docs/adr/0008-file-sink.md tells why. Files are kept in a local directory ([Directory]) or wherever a [Store] keeps them;
 // package blobstore has object stores. Formats are [JSONLines], and Parquet in package parquetfile.
 //
 // Invariants: names are made of sink, attempt, subtask, sequence and part, so no two files ever have the same. A transaction's files are
