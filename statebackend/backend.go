@@ -147,6 +147,12 @@ func openSegment(ctx context.Context, store SegmentStore, s *snapshotv1.Segment)
 		return segment.OpenInline(content)
 	}
 	opened, err := fetchSegment(ctx, store, s)
+	if copies, ok := store.(LocalCopies); ok && errors.Is(err, segment.ErrCorrupt) {
+		if err := copies.Distrust(ctx, s.GetName()); err != nil {
+			return nil, storageError("open state segment "+s.GetName(), err)
+		}
+		opened, err = fetchSegment(ctx, store, s)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		opened, err = fetchSegment(ctx, store, s) // the copy made room for another in between
 	}

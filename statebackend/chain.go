@@ -71,7 +71,7 @@ func (c *chain) lookup(row []byte, namespaces bool) (value []byte, at stamp, ok 
 			cursor := c.cursors[i]
 			cursor.Seek(row)
 			if err := cursor.Err(); err != nil {
-				return nil, noStamp, false, err
+				return nil, noStamp, false, c.files.distrust(err)
 			}
 			if cursor.Valid() && bytes.Equal(cursor.Key(), row) {
 				return cursor.Value(), stamp(cursor.Stamp()), !cursor.Tombstone(), nil
@@ -91,7 +91,7 @@ func (c *chain) scan(prefix []byte, fn func(row, value []byte, at stamp) (more b
 			return err
 		}
 	}
-	return c.merge.Err()
+	return c.files.distrust(c.merge.Err())
 }
 
 // groups is the part of a range of key groups that any segment has rows of.

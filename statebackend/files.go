@@ -36,7 +36,7 @@ type sources struct {
 
 // acquire fetches and opens segments.
 func (f *files) acquire(ctx context.Context, segments []*snapshotv1.Segment) (*sources, error) {
-	const parallel = 4 // fetches at a time
+	const parallel = 16 // fetches and opens at a time; how many files are downloaded at a time is the store's to decide
 	s := &sources{files: f, names: make([]string, len(segments)), list: make([]segment.Source, len(segments))}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)

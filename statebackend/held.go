@@ -2,9 +2,15 @@ package statebackend
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
+	"github.com/weir-stream/weir/statebackend/segment"
 )
+
+// distrustPatience bounds how long a failing task waits to tell its store that a copy is damaged.
+const distrustPatience = 5 * time.Second
 
 // hold notes that the store keeps a local copy of a file.
 func (f *files) hold(name string, epoch uint64) {
@@ -46,6 +52,21 @@ func (c *core) unneeded() (names []string) {
 		}
 	}
 	return names
+}
+
+// distrust has the store look at the local copies of open segments before they are used again, if err tells that one is damaged. It
+// returns err.
+func (s *sources) distrust(err error) error {
+	if !errors.Is(err, segment.ErrCorrupt) {
+		return err
+	}
+	copies, ok := s.files.store.(LocalCopies)
+	if !ok {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), distrustPatience)
+	defer cancel()
+	return errors.Join(err, copies.Distrust(ctx, s.names...))
 }
 
 // release tells the store that local copies are not needed any more.

@@ -19,7 +19,7 @@ func (c *core) startLoader() {
 	generation := c.generation
 	opened := c.chain.files.share()
 	c.background.Go(func() {
-		err := c.load(ctx, opened.list, generation)
+		err := opened.distrust(c.load(ctx, opened.list, generation))
 		if err = errors.Join(err, opened.release()); err != nil && ctx.Err() == nil {
 			c.cfg.Post(func() error { return fmt.Errorf("restore operator %s: %w", c.cfg.Operator, err) })
 		}

@@ -139,7 +139,7 @@ func (o *output) upload(ctx context.Context, before []*snapshotv1.Segment, base 
 		}
 		s := &snapshotv1.Segment{
 			Size: p.Size, Crc32C: p.CRC32C, FormatVersion: p.Format, KeyGroups: protoRange(groups),
-			Checkpoint: o.f.checkpoint, Base: base, Inline: p.Inline, Entries: p.Entries,
+			Checkpoint: o.f.checkpoint, Base: base, Inline: p.Inline, Entries: p.Entries, Sha256: p.SHA256,
 		}
 		if p.Path != "" {
 			s.Name = o.names[i]

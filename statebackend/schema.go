@@ -156,7 +156,7 @@ func (c *core) clipRestored() (segments []*snapshotv1.Segment, err error) {
 func withGroups(s *snapshotv1.Segment, groups keygroup.Range) *snapshotv1.Segment {
 	return &snapshotv1.Segment{
 		Name: s.GetName(), Size: s.GetSize(), Crc32C: s.GetCrc32C(), FormatVersion: s.GetFormatVersion(), KeyGroups: protoRange(groups),
-		Checkpoint: s.GetCheckpoint(), Base: s.GetBase(), Inline: s.GetInline(), Entries: s.GetEntries(),
+		Checkpoint: s.GetCheckpoint(), Base: s.GetBase(), Inline: s.GetInline(), Entries: s.GetEntries(), Sha256: s.GetSha256(),
 	}
 }
 

@@ -18,16 +18,19 @@ type SegmentStore interface {
 	Fetch(ctx context.Context, segment *snapshotv1.Segment) (localPath string, err error)
 }
 
-// Releaser is implemented by a [SegmentStore] that keeps the local copies of files until it is told that they are not needed.
-type Releaser interface {
+// LocalCopies is implemented by a [SegmentStore] that keeps local copies of files until it is told that they are not needed, and that
+// uses one again without reading it.
+type LocalCopies interface {
 	// Release tells that files that were uploaded or fetched are not needed locally any more. Whoever has one open may go on reading it.
 	Release(ctx context.Context, names ...string) error
+	// Distrust tells that local copies may be damaged: the next Fetch reads them whole, and replaces them when they are.
+	Distrust(ctx context.Context, names ...string) error
 }
 
 // Release tells store, if it wants to know, that local copies are not needed any more.
 func Release(ctx context.Context, store SegmentStore, names ...string) error {
-	if r, ok := store.(Releaser); ok && len(names) > 0 {
-		return r.Release(ctx, names...)
+	if c, ok := store.(LocalCopies); ok && len(names) > 0 {
+		return c.Release(ctx, names...)
 	}
 	return nil
 }

@@ -218,7 +218,7 @@ func (f *Frozen) merge(
 			return nil, err
 		}
 	}
-	if err := m.Err(); err != nil {
+	if err := opened.distrust(m.Err()); err != nil {
 		return nil, &StorageError{Op: "merge state segments", Err: err}
 	}
 	if older {

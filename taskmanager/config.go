@@ -47,6 +47,13 @@ type Config struct {
 	// SegmentCache bounds the local copies of state files in bytes; 0 means no bound; files that running jobs need for their next restore stay beyond it.
 	// Default: 20 GiB.
 	SegmentCache config.Bytes `yaml:"segment_cache" help:"bytes of state files cached; 0 means no bound"`
+	// SegmentDownloads bounds how many state files are downloaded at a time, from 1. Default: 8.
+	SegmentDownloads int `yaml:"segment_downloads" help:"state files downloaded at a time"`
+	// SegmentDownloadRate bounds what all downloads of state files together read, in bytes per second; 0 means no bound. Default: 0.
+	SegmentDownloadRate config.Bytes `yaml:"segment_download_rate" help:"bytes per second of all downloads of state files; 0 means no bound"`
+	// SegmentVerifyRate is at how many bytes per second local copies of state files are read again in the background, to find damage
+	// before they are needed; 0 means not at all. Default: 4 MiB.
+	SegmentVerifyRate config.Bytes `yaml:"segment_verify_rate" help:"bytes per second at which local copies of state files are verified again; 0 means not at all"`
 	// StateMemory bounds the keyed state that the tasks here hold in memory, in bytes, by estimate; each slot has its part. State beyond
 	// it is read from local files. 0 means no bound, else at least 1 MiB for each slot. Default: a quarter of the memory of the machine
 	// or of the container.
@@ -71,16 +78,20 @@ type Config struct {
 // Default returns the configuration without any setting.
 func Default() Config {
 	return Config{
-		DataDir:        "weir-taskmanager",
-		Slots:          runtime.NumCPU(),
-		JobManagers:    []string{"127.0.0.1:6123"},
-		BindHost:       "127.0.0.1",
-		AdminAddress:   "127.0.0.1:0",
-		Host:           hostname(),
-		LogRetention:   256 << 20,
-		LogPerWorker:   16 << 20,
-		ArtifactCache:  2 << 30,
-		SegmentCache:   20 << 30,
+		DataDir:       "weir-taskmanager",
+		Slots:         runtime.NumCPU(),
+		JobManagers:   []string{"127.0.0.1:6123"},
+		BindHost:      "127.0.0.1",
+		AdminAddress:  "127.0.0.1:0",
+		Host:          hostname(),
+		LogRetention:  256 << 20,
+		LogPerWorker:  16 << 20,
+		ArtifactCache: 2 << 30,
+		SegmentCache:  20 << 30,
+
+		SegmentDownloads:  8,
+		SegmentVerifyRate: 4 << 20,
+
 		StateMemory:    config.Bytes(sysmem.Total() / 4),
 		CancelDeadline: 5 * time.Second,
 		ConnectTimeout: 20 * time.Second,
@@ -143,6 +154,15 @@ func (c Config) Validate() error {
 	}
 	if c.SegmentCache < 0 {
 		bad("segment_cache", "must not be negative")
+	}
+	if c.SegmentDownloads < 1 {
+		bad("segment_downloads", "must be at least 1")
+	}
+	if c.SegmentDownloadRate < 0 {
+		bad("segment_download_rate", "must not be negative")
+	}
+	if c.SegmentVerifyRate < 0 {
+		bad("segment_verify_rate", "must not be negative")
 	}
 	if c.StateMemory != 0 && c.StateMemory < config.Bytes(c.Slots)<<20 {
 		bad("state_memory", "%s is less than 1MiB for each of %d slots", c.StateMemory, c.Slots)

@@ -20,16 +20,16 @@ func TestDefaultNeedsStorageOnly(t *testing.T) {
 func TestValidateReportsEveryProblem(t *testing.T) {
 	c := taskmanager.Config{
 		Slots: 0, JobManagers: []string{"nonsense", "10.0.0.1:6123"}, BindHost: "0.0.0.0", StorageURL: "/srv", AdminAddress: "10.0.0.1:9",
-		LogRetention: 1, LogPerWorker: 1, ArtifactCache: 1, SegmentCache: -1, CancelDeadline: time.Hour,
+		LogRetention: 1, LogPerWorker: 1, ArtifactCache: 1, SegmentCache: -1, SegmentDownloadRate: -1, SegmentVerifyRate: -1, CancelDeadline: time.Hour,
 	}
 	err := c.Validate()
 	for _, key := range []string{
 		"data_dir", "slots", `"nonsense"`, "10.0.0.1:6123", "bind_host", "storage_url", "admin_address", "log_retention", "log_per_worker",
-		"artifact_cache", "segment_cache", "cancel_deadline", "connect_timeout", "stall_timeout", "plan_timeout",
+		"artifact_cache", "segment_cache", "segment_downloads", "segment_download_rate", "segment_verify_rate", "cancel_deadline", "connect_timeout", "stall_timeout", "plan_timeout",
 	} {
 		require.ErrorContains(t, err, key)
 	}
-	require.Equal(t, 15, strings.Count(err.Error(), "\n")+1)
+	require.Equal(t, 18, strings.Count(err.Error(), "\n")+1)
 }
 
 func TestOtherMachinesNeedInsecure(t *testing.T) {

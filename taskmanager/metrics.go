@@ -42,5 +42,7 @@ func (n *node) register(r *prometheus.Registry, segments *segmentstore.Store) {
 	})
 	counter("segment_upload_bytes_total", "Bytes of state files uploaded.", nil, func() float64 { return float64(segments.Stats().UploadedBytes) })
 	counter("segment_download_bytes_total", "Bytes of state files downloaded.", nil, func() float64 { return float64(segments.Stats().DownloadedBytes) })
+	counter("segment_verified_bytes_total", "Bytes of local copies read again in the background and found sound.", nil, func() float64 { return float64(segments.Stats().VerifiedBytes) })
+	counter("segment_damaged_total", "Local copies found damaged in the background.", nil, func() float64 { return float64(segments.Stats().Damaged) })
 	counter("segment_cache_hits_total", "Fetches answered by the local copy.", nil, func() float64 { return float64(segments.Stats().Hits) })
 }

@@ -45,6 +45,7 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
 	defer bucket.Close()
 	segments, err := segmentstore.Open(segmentstore.Config{
 		Dir: cfg.path("segments"), Bucket: bucket, MaxBytes: int64(cfg.SegmentCache), OpenBucket: storage.OpenURL, Logger: logger,
+		Downloads: cfg.SegmentDownloads, DownloadRate: int64(cfg.SegmentDownloadRate), VerifyRate: int64(cfg.SegmentVerifyRate),
 	})
 	if err != nil {
 		return err

@@ -65,9 +65,14 @@ func (p *place) Fetch(ctx context.Context, s *snapshotv1.Segment) (string, error
 	return p.scope.Fetch(ctx, s)
 }
 
-// Release implements statebackend.Releaser.
+// Release implements statebackend.LocalCopies.
 func (p *place) Release(ctx context.Context, names ...string) error {
 	return p.scope.Release(ctx, names...)
+}
+
+// Distrust implements statebackend.LocalCopies.
+func (p *place) Distrust(ctx context.Context, names ...string) error {
+	return p.scope.Distrust(ctx, names...)
 }
 
 // restart stands for a worker process that is gone.

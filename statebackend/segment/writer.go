@@ -2,6 +2,7 @@ package segment
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -56,6 +57,7 @@ type Result struct {
 	Inline  []byte
 	Size    uint64 // bytes of the file or the content
 	CRC32C  uint32 // of the file or the content
+	SHA256  []byte // of the file
 	Entries uint64 // rows, tombstones included
 	Drops   int
 	Groups  keygroup.Range // of the rows
@@ -229,9 +231,9 @@ func (w *Writer) Finish(drops []Drop) (Result, error) {
 		return Result{}, err
 	}
 	w.db = nil
-	size, sum, err := checksumFile(w.path)
+	size, sum, digest, err := checksumFile(w.path)
 	result := w.result(size, sum, drops)
-	result.Path = w.path
+	result.Path, result.SHA256 = w.path, digest
 	return result, err
 }
 
@@ -262,12 +264,12 @@ func (w *Writer) Abort() error {
 	return errors.Join(errs...)
 }
 
-func checksumFile(path string) (size uint64, sum uint32, err error) {
+func checksumFile(path string) (size uint64, sum uint32, digest []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, nil, err
 	}
-	h := crc32.New(castagnoli)
-	n, err := io.Copy(h, f)
-	return uint64(n), h.Sum32(), errors.Join(err, f.Close())
+	crc, sha := crc32.New(castagnoli), sha256.New()
+	n, err := io.Copy(io.MultiWriter(crc, sha), f)
+	return uint64(n), crc.Sum32(), sha.Sum(nil), errors.Join(err, f.Close())
 }

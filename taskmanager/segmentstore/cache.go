@@ -22,12 +22,14 @@ const (
 type cache struct {
 	bytes   int64
 	entries map[string]*entry
-	pins    map[string]int // by key, also for files not there yet
+	bySum   map[string]string // keys by SHA-256
+	pins    map[string]int    // by key, also for files not there yet
 }
 
 type entry struct {
 	size int64
 	used time.Time
+	sum  string // empty when it is not known
 }
 
 // keyOf returns the cache's name for a remote name, which is written once and so stands for its content.
@@ -36,9 +38,21 @@ func keyOf(name string) string {
 	return hex.EncodeToString(sum[:20])
 }
 
+// keyFor returns the cache's name of the file with a content, or the one under which it is to be kept: the content tells it, where it
+// is known, since one content may have several names.
+func (c *cache) keyFor(name string, want content) string {
+	if want.sum == "" {
+		return keyOf(name)
+	}
+	if key, ok := c.bySum[want.sum]; ok {
+		return key
+	}
+	return want.sum[:40]
+}
+
 // scan indexes dir and removes the leftovers of a crash: temporary files, and data or sidecars without the other.
 func scan(dir string) (cache, error) {
-	c := cache{entries: map[string]*entry{}, pins: map[string]int{}}
+	c := cache{entries: map[string]*entry{}, bySum: map[string]string{}, pins: map[string]int{}}
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return c, err
@@ -61,7 +75,7 @@ func scan(dir string) (cache, error) {
 		case strings.HasSuffix(name, sidecarSuffix):
 			sidecars[strings.TrimSuffix(name, sidecarSuffix)] = info.ModTime()
 		case strings.HasSuffix(name, dataSuffix):
-			c.set(strings.TrimSuffix(name, dataSuffix), info.Size(), info.ModTime())
+			c.set(strings.TrimSuffix(name, dataSuffix), content{size: uint64(info.Size())}, info.ModTime())
 		}
 	}
 	for key := range c.entries {
@@ -73,7 +87,11 @@ func scan(dir string) (cache, error) {
 			}
 			continue
 		}
-		c.entries[key].used = used
+		if s, ok := readSidecar(filepath.Join(dir, key+sidecarSuffix)); ok {
+			c.set(key, content{size: s.Size, sum: s.SHA256}, used)
+		} else {
+			c.entries[key].used = used
+		}
 		delete(sidecars, key)
 	}
 	for key := range sidecars {
@@ -84,16 +102,26 @@ func scan(dir string) (cache, error) {
 	return c, nil
 }
 
-func (c *cache) set(key string, size int64, used time.Time) {
+// set indexes a file. Who does not know the hash of its content does not make others forget it.
+func (c *cache) set(key string, what content, used time.Time) {
+	if e, ok := c.entries[key]; ok && what.sum == "" {
+		what.sum = e.sum
+	}
 	c.remove(key)
-	c.entries[key] = &entry{size: size, used: used}
-	c.bytes += size
+	c.entries[key] = &entry{size: int64(what.size), used: used, sum: what.sum}
+	c.bytes += int64(what.size)
+	if what.sum != "" {
+		c.bySum[what.sum] = key
+	}
 }
 
 func (c *cache) remove(key string) {
 	if e, ok := c.entries[key]; ok {
 		c.bytes -= e.size
 		delete(c.entries, key)
+		if c.bySum[e.sum] == key {
+			delete(c.bySum, e.sum)
+		}
 	}
 }
 

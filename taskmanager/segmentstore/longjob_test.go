@@ -37,7 +37,7 @@ func run(t *testing.T, scope *segmentstore.Scope, prefix string, restored ...*sn
 // long ago it was written.
 func TestCopiesOfALongJobStayWithinTheBound(t *testing.T) {
 	const (
-		keys, checkpoints = 3000, 300
+		keys, checkpoints = 3000, 100
 		bound             = 2 << 20 // some 5 times the state
 	)
 	f := newFixture(t)

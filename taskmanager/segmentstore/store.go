@@ -27,6 +27,9 @@ var (
 	ErrClosed = errors.New("segment store is closed")
 )
 
+// defaultDownloads is enough to fill a network whatever the latency of storage, and few enough for the files being written.
+const defaultDownloads = 8
+
 // Config configures a Store.
 type Config struct {
 	// Dir is the cache directory. The store owns it alone and creates it.
@@ -35,6 +38,12 @@ type Config struct {
 	Bucket blob.Bucket
 	// MaxBytes bounds the cache; 0 means no bound. Files held by scopes stay beyond the bound.
 	MaxBytes int64
+	// Downloads bounds how many files are downloaded at a time; 0 means 8.
+	Downloads int
+	// DownloadRate bounds what all downloads together read, in bytes per second; 0 means no bound.
+	DownloadRate int64
+	// VerifyRate is at how many bytes per second local copies are read again in the background; 0 means not at all.
+	VerifyRate int64
 	// OpenBucket opens the bucket of a name that is a full URL; nil means [blob.OpenURL].
 	OpenBucket func(ctx context.Context, url string) (blob.Bucket, error)
 	Logger     *slog.Logger
@@ -49,7 +58,11 @@ type Store struct {
 	flights singleflight.Group
 	running sync.WaitGroup
 	whole   *Scope
-	stats   struct{ uploaded, downloaded, hits atomic.Uint64 }
+	// downloads has a place for each download that may run; who finds none waits.
+	downloads    chan struct{}
+	downloadPace pace
+	verifyPace   pace
+	stats        struct{ uploaded, downloaded, hits, verified, damaged atomic.Uint64 }
 
 	mu      sync.Mutex
 	closed  bool
@@ -78,13 +91,22 @@ func Open(cfg Config) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the segment cache: %w", err)
 	}
-	s := &Store{cfg: cfg, boot: bootID(), buckets: map[string]blob.Bucket{}}
+	if cfg.Downloads <= 0 {
+		cfg.Downloads = defaultDownloads
+	}
+	s := &Store{
+		cfg: cfg, boot: bootID(), buckets: map[string]blob.Bucket{},
+		downloads: make(chan struct{}, cfg.Downloads), downloadPace: pace{rate: cfg.DownloadRate}, verifyPace: pace{rate: cfg.VerifyRate},
+	}
 	s.cache, err = scan(dir)
 	if err != nil {
 		return nil, fmt.Errorf("reading the segment cache: %w", err)
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.whole = s.Scope()
+	if cfg.VerifyRate > 0 {
+		s.running.Go(func() { s.reverify(s.life) })
+	}
 	return s, nil
 }
 
@@ -127,11 +149,16 @@ type Stats struct {
 	UploadedBytes, DownloadedBytes uint64
 	// Hits counts the fetches that a local copy answered unread.
 	Hits uint64
+	// VerifiedBytes were read again in the background and are sound; Damaged counts the copies that were not.
+	VerifiedBytes, Damaged uint64
 }
 
 // Stats returns the store's figures.
 func (s *Store) Stats() Stats {
-	return Stats{s.stats.uploaded.Load(), s.stats.downloaded.Load(), s.stats.hits.Load()}
+	return Stats{
+		UploadedBytes: s.stats.uploaded.Load(), DownloadedBytes: s.stats.downloaded.Load(), Hits: s.stats.hits.Load(),
+		VerifiedBytes: s.stats.verified.Load(), Damaged: s.stats.damaged.Load(),
+	}
 }
 
 // resolve returns the bucket that holds name and the name inside it.

@@ -3,6 +3,7 @@ package segmentstore_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -76,6 +77,11 @@ func (f *fixture) open(t *testing.T, maxBytes int64) *segmentstore.Store {
 }
 
 func crcOf(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
+
+func digest(data []byte) []byte {
+	sum := sha256.Sum256(data)
+	return sum[:]
+}
 
 func segment(name string, data []byte) *snapshotv1.Segment {
 	return &snapshotv1.Segment{Name: name, Size: uint64(len(data)), Crc32C: crcOf(data)}

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
-// upload makes the local file durable under name.
-func (s *Store) upload(ctx context.Context, localPath, name string, want content) error {
+// upload makes the local file durable under name, and completes want with what it has read.
+func (s *Store) upload(ctx context.Context, localPath, name string, want *content) error {
 	bucket, object, err := s.resolve(ctx, name)
 	if err != nil {
 		return err
@@ -27,9 +27,13 @@ func (s *Store) upload(ctx context.Context, localPath, name string, want content
 	}
 	defer f.Close()
 	// A mismatch surfaces before the end of the file, so that nothing wrong becomes visible on storage.
-	err = bucket.Put(ctx, object, &checkedReader{r: f, want: want})
+	r := newCheckedReader(f, *want, nil)
+	err = bucket.Put(ctx, object, r)
 	if errors.Is(err, blob.ErrExists) {
-		return s.same(ctx, bucket, object, want)
+		return s.same(ctx, bucket, object, *want)
+	}
+	if err == nil && r.size == want.size {
+		want.sum = r.digest()
 	}
 	return explain(err, bucket.URL())
 }
@@ -41,7 +45,7 @@ func (s *Store) same(ctx context.Context, bucket blob.Bucket, object string, wan
 		return explain(err, bucket.URL())
 	}
 	defer r.Close()
-	if _, err := io.Copy(io.Discard, &checkedReader{r: r, want: want}); err != nil {
+	if _, err := io.Copy(io.Discard, newCheckedReader(r, want, nil)); err != nil {
 		return fmt.Errorf("%w with other content: %w", blob.ErrExists, err)
 	}
 	return nil
@@ -75,7 +79,7 @@ func (s *Store) copyIn(from, to string, want content) error {
 		return err
 	}
 	defer f.Close()
-	return s.writeTemp(f, to, want)
+	return s.writeTemp(f, to, &want, nil)
 }
 
 // fetchShared fetches name once for all concurrent callers. A caller that gives up does not disturb the others.
@@ -84,7 +88,7 @@ func (s *Store) fetchShared(ctx context.Context, key, name string, want content)
 		return "", err
 	}
 	defer s.running.Done()
-	flight := fmt.Sprintf("%s/%d/%08x", key, want.size, want.crc)
+	flight := fmt.Sprintf("%s/%d/%08x/%s", key, want.size, want.crc, want.sum)
 	done := s.flights.DoChan(flight, func() (any, error) {
 		// A count of its own: every caller may be gone before this runs, and Close with them.
 		if err := s.begin(); err != nil {
@@ -111,7 +115,7 @@ func (s *Store) fetch(ctx context.Context, key, name string, want content) (stri
 		s.record(key, want)
 		return data, nil
 	}
-	if err := verifyFile(data, want); err == nil {
+	if err := verifyFile(data, &want, nil); err == nil {
 		// Not read since boot, or its sidecar does not fit: it has been read now.
 		if err := s.vouch(data, ok, name, want); err != nil {
 			return "", explain(err, s.cfg.Dir)
@@ -121,32 +125,45 @@ func (s *Store) fetch(ctx context.Context, key, name string, want content) (stri
 	} else if errors.Is(err, ErrCorrupt) {
 		s.cfg.Logger.Warn("cached segment is corrupt and is fetched again", "name", name, "err", err)
 	}
-	bucket, object, err := s.resolve(ctx, name)
-	if err != nil {
+	if err := s.download(ctx, data, name, &want); err != nil {
 		return "", err
-	}
-	r, err := bucket.Open(ctx, object)
-	if errors.Is(err, blob.ErrNotExist) {
-		return "", s.absent(ctx, name)
-	}
-	if err != nil {
-		return "", explain(err, bucket.URL())
-	}
-	defer r.Close()
-	err = s.writeTemp(r, data, want)
-	if err == nil {
-		s.stats.downloaded.Add(want.size)
-	} else {
-		if errors.Is(err, ErrCorrupt) {
-			return "", err
-		}
-		return "", explain(err, s.cfg.Dir)
 	}
 	if err := s.vouch(data, ok, name, want); err != nil {
 		return "", explain(err, s.cfg.Dir)
 	}
 	s.record(key, want)
 	return data, nil
+}
+
+// download brings a file from storage to the path to, when it is its turn, and completes want with what it has read.
+func (s *Store) download(ctx context.Context, to, name string, want *content) error {
+	select {
+	case s.downloads <- struct{}{}:
+		defer func() { <-s.downloads }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	bucket, object, err := s.resolve(ctx, name)
+	if err != nil {
+		return err
+	}
+	r, err := bucket.Open(ctx, object)
+	if errors.Is(err, blob.ErrNotExist) {
+		return s.absent(ctx, name)
+	}
+	if err != nil {
+		return explain(err, bucket.URL())
+	}
+	defer r.Close()
+	err = s.writeTemp(r, to, want, func(n int) error { return s.downloadPace.wait(ctx, n) })
+	switch {
+	case errors.Is(err, ErrCorrupt):
+		return err
+	case err != nil:
+		return explain(err, s.cfg.Dir)
+	}
+	s.stats.downloaded.Add(want.size)
+	return nil
 }
 
 // absent returns the error about a file that is not there. Where nothing of the cluster is there, such as in a directory whose file
@@ -162,22 +179,25 @@ func (s *Store) absent(ctx context.Context, name string) error {
 	return fmt.Errorf("%w on %s", blob.ErrNotExist, s.cfg.Bucket.URL())
 }
 
-// writeTemp writes r to a temporary file, verifies it and gives it its name.
-func (s *Store) writeTemp(r io.Reader, to string, want content) error {
+// writeTemp writes r to a temporary file, verifies it and gives it its name. It completes want with what it has read.
+func (s *Store) writeTemp(r io.Reader, to string, want *content, pace func(int) error) error {
 	temp := filepath.Join(s.cfg.Dir, rand.Text()+tempSuffix)
 	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o400)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, &checkedReader{r: r, want: want})
+	checked := newCheckedReader(r, *want, pace)
+	_, err = io.Copy(f, checked)
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = os.Rename(temp, to)
 	}
 	if err != nil {
 		_ = os.Remove(temp)
+		return err
 	}
-	return err
+	want.sum = checked.digest()
+	return nil
 }
 
 func (s *Store) paths(key string) (data, sidecar string) {
@@ -193,7 +213,7 @@ func (s *Store) record(key string, want content) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cache.set(key, int64(want.size), now)
+	s.cache.set(key, want, now)
 }
 
 // explain names the place in an error about a full disk, which the system's own text leaves out or buries.

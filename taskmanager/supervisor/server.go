@@ -220,12 +220,16 @@ func (c *control) FetchSegment(ctx context.Context, m *workerv1.FetchSegmentRequ
 	return &workerv1.FetchSegmentResponse{LocalPath: path}, nil
 }
 
-// ReleaseSegments lets go of local copies.
+// ReleaseSegments lets go of local copies, or has them read again before the next use.
 func (c *control) ReleaseSegments(ctx context.Context, m *workerv1.ReleaseSegmentsRequest) (*workerv1.ReleaseSegmentsResponse, error) {
 	if err := known(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.w.scope.Release(ctx, m.GetNames()...); err != nil {
+	tell := c.w.scope.Release
+	if m.GetDistrust() {
+		tell = c.w.scope.Distrust
+	}
+	if err := tell(ctx, m.GetNames()...); err != nil {
 		return nil, storageStatus(err)
 	}
 	return &workerv1.ReleaseSegmentsResponse{}, nil

@@ -25,7 +25,7 @@ type share struct {
 
 var (
 	_ statebackend.SegmentStore = (*share)(nil)
-	_ statebackend.Releaser     = (*share)(nil)
+	_ statebackend.LocalCopies  = (*share)(nil)
 )
 
 func newCopies(store statebackend.SegmentStore) *copies {
@@ -55,7 +55,15 @@ func (s *share) use(name string) {
 	}
 }
 
-// Release implements statebackend.Releaser. A file that another operator fetches meanwhile may lose its copy, which is fetched again
+// Distrust implements statebackend.LocalCopies.
+func (s *share) Distrust(ctx context.Context, names ...string) error {
+	if c, ok := s.store.(statebackend.LocalCopies); ok {
+		return c.Distrust(ctx, names...)
+	}
+	return nil
+}
+
+// Release implements statebackend.LocalCopies. A file that another operator fetches meanwhile may lose its copy, which is fetched again
 // when it is needed.
 func (s *share) Release(ctx context.Context, names ...string) error {
 	var last []string

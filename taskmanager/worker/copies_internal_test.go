@@ -14,6 +14,8 @@ type told struct{ released []string }
 
 func (*told) Upload(context.Context, string, string, uint64, uint32) error { return nil }
 
+func (*told) Distrust(context.Context, ...string) error { return nil }
+
 func (*told) Fetch(context.Context, *snapshotv1.Segment) (string, error) { return "", nil }
 
 func (s *told) Release(_ context.Context, names ...string) error {

@@ -97,7 +97,10 @@ type Segment struct {
 	// Content of a small delta, travelling by value.
 	Inline []byte `protobuf:"bytes,8,opt,name=inline,proto3" json:"inline,omitempty"`
 	// Number of entries, tombstones included.
-	Entries       uint64 `protobuf:"varint,9,opt,name=entries,proto3" json:"entries,omitempty"`
+	Entries uint64 `protobuf:"varint,9,opt,name=entries,proto3" json:"entries,omitempty"`
+	// SHA-256 of the whole file, by which a local copy is found whatever the file's name was when it was made; empty for inline content and
+	// in what older versions wrote.
+	Sha256        []byte `protobuf:"bytes,10,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -193,6 +196,13 @@ func (x *Segment) GetEntries() uint64 {
 		return x.Entries
 	}
 	return 0
+}
+
+func (x *Segment) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
 }
 
 // StateSchema identifies how the values of one declared state are encoded.
@@ -1135,7 +1145,7 @@ const file_weir_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\x1fweir/snapshot/v1/snapshot.proto\x12\x10weir.snapshot.v1\"9\n" +
 	"\rKeyGroupRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\x96\x02\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\xae\x02\n" +
 	"\aSegment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n" +
@@ -1148,7 +1158,9 @@ const file_weir_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"checkpoint\x12\x12\n" +
 	"\x04base\x18\a \x01(\bR\x04base\x12\x16\n" +
 	"\x06inline\x18\b \x01(\fR\x06inline\x12\x18\n" +
-	"\aentries\x18\t \x01(\x04R\aentries\"\x97\x02\n" +
+	"\aentries\x18\t \x01(\x04R\aentries\x12\x16\n" +
+	"\x06sha256\x18\n" +
+	" \x01(\fR\x06sha256\"\x97\x02\n" +
 	"\vStateSchema\x12\x19\n" +
 	"\bstate_id\x18\x01 \x01(\rR\astateId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +

@@ -2973,10 +2973,12 @@ func (x *FetchSegmentResponse) GetLocalPath() string {
 	return ""
 }
 
-// ReleaseSegmentsRequest tells that the worker needs local copies of files no longer.
+// ReleaseSegmentsRequest tells that the worker needs local copies of files no longer, or that it has reason to doubt them.
 type ReleaseSegmentsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Names []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	// Read the local copies whole before they are used again, and replace them if they are damaged.
+	Distrust      bool `protobuf:"varint,2,opt,name=distrust,proto3" json:"distrust,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3016,6 +3018,13 @@ func (x *ReleaseSegmentsRequest) GetNames() []string {
 		return x.Names
 	}
 	return nil
+}
+
+func (x *ReleaseSegmentsRequest) GetDistrust() bool {
+	if x != nil {
+		return x.Distrust
+	}
+	return false
 }
 
 type ReleaseSegmentsResponse struct {
@@ -3257,9 +3266,10 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\asegment\x18\x01 \x01(\v2\x19.weir.snapshot.v1.SegmentR\asegment\"5\n" +
 	"\x14FetchSegmentResponse\x12\x1d\n" +
 	"\n" +
-	"local_path\x18\x01 \x01(\tR\tlocalPath\".\n" +
+	"local_path\x18\x01 \x01(\tR\tlocalPath\"J\n" +
 	"\x16ReleaseSegmentsRequest\x12\x14\n" +
-	"\x05names\x18\x01 \x03(\tR\x05names\"\x19\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\x12\x1a\n" +
+	"\bdistrust\x18\x02 \x01(\bR\bdistrust\"\x19\n" +
 	"\x17ReleaseSegmentsResponse*f\n" +
 	"\n" +
 	"LossPolicy\x12\x1b\n" +

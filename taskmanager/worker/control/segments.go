@@ -16,7 +16,7 @@ type segments struct{ client workerv1.WorkerServiceClient }
 
 var (
 	_ statebackend.SegmentStore = segments{}
-	_ statebackend.Releaser     = segments{}
+	_ statebackend.LocalCopies  = segments{}
 )
 
 // Upload implements statebackend.SegmentStore.
@@ -41,14 +41,23 @@ func (s segments) Fetch(ctx context.Context, segment *snapshotv1.Segment) (strin
 	return r.GetLocalPath(), nil
 }
 
-// Release implements statebackend.Releaser.
+// Release implements statebackend.LocalCopies.
 func (s segments) Release(ctx context.Context, names ...string) error {
-	_, err := s.client.ReleaseSegments(ctx, &workerv1.ReleaseSegmentsRequest{Names: names})
+	return s.tell(ctx, &workerv1.ReleaseSegmentsRequest{Names: names})
+}
+
+// Distrust implements statebackend.LocalCopies.
+func (s segments) Distrust(ctx context.Context, names ...string) error {
+	return s.tell(ctx, &workerv1.ReleaseSegmentsRequest{Names: names, Distrust: true})
+}
+
+func (s segments) tell(ctx context.Context, r *workerv1.ReleaseSegmentsRequest) error {
+	_, err := s.client.ReleaseSegments(ctx, r)
 	switch {
 	case status.Code(err) == codes.Unimplemented:
 		return nil // an older TaskManager keeps them until this worker ends
 	case err != nil:
-		return &statebackend.StorageError{Op: "release local copies", Err: reason(err)}
+		return &statebackend.StorageError{Op: "let go of local copies", Err: reason(err)}
 	}
 	return nil
 }
