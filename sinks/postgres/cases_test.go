@@ -265,7 +265,11 @@ func TestFailuresHaveTheirClass(t *testing.T) {
 		"column":   {postgressink.New(d.url, "pairs", []string{"n"}, bindNumber), operator.ClassFatal, `column "n" does not exist`},
 		"values":   {postgressink.New(d.url, "pairs", []string{"key", "value"}, bindNumber), operator.ClassFatal, "1 values for 2 columns"},
 		"database": {postgressink.New(strings.Replace(d.url, "/test_", "/none_", 1), "pairs", []string{"key"}, bindNumber), operator.ClassRestart, "does not exist"},
-		"nobody":   {postgressink.New("postgres://u@127.0.0.1:1/x", "pairs", []string{"key"}, bindNumber), operator.ClassUnavailable, "127.0.0.1:1"},
+		"index": {
+			postgressink.New(d.url, "pairs", []string{"value"}, bindNumber, postgressink.Upsert("value")), operator.ClassFatal,
+			`no unique index on exactly the columns value that Upsert names; make one, CREATE UNIQUE INDEX ON "pairs" ("value")`,
+		},
+		"nobody": {postgressink.New("postgres://u@127.0.0.1:1/x", "pairs", []string{"key"}, bindNumber), operator.ClassUnavailable, "127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tryOpen[int](t, c.sink)
@@ -277,6 +281,19 @@ func TestFailuresHaveTheirClass(t *testing.T) {
 			require.Equal(t, c.class, operator.ClassOf(err))
 		})
 	}
+}
+
+// Whoever meets a lock of somebody else is told how to find out whose it is, and the job waits until it is gone.
+func TestLocksOfOthersAreHinted(t *testing.T) {
+	d := newDatabase(t, pgtest.Shared(t), pairsTable)
+	holder := d.connect(t.Context())
+	defer func() { _ = holder.Close(context.Background()) }()
+	_, err := holder.Exec(t.Context(), "BEGIN; LOCK TABLE pairs")
+	require.NoError(t, err)
+	err = tryOpen[pair](t, d.pairs(postgressink.Deadline(time.Second)))
+	require.ErrorContains(t, err, "table public.pairs: the server has not answered in time")
+	require.ErrorContains(t, err, "pg_blocking_pids")
+	require.Equal(t, operator.ClassUnavailable, operator.ClassOf(err))
 }
 
 func TestRightsThatAreMissingAreSaid(t *testing.T) {

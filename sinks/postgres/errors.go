@@ -1,6 +1,7 @@
 package postgressink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -28,6 +29,7 @@ const (
 	stateUndefinedTable   = "42P01"
 	stateLockNotAvailable = "55P03"
 	stateNoRight          = "42501"
+	stateNoIndex          = "42P10" // none that an upsert could rest on
 	stateNoMemory         = "53200" // among others: no room for another prepared transaction
 	stateReadOnly         = "25006"
 	stateCanceled         = "57014"
@@ -38,6 +40,18 @@ func hasState(err error, state string) bool {
 	return errors.As(err, &e) && e.Code == state
 }
 
+// blockers is the statement that shows which sessions others wait for.
+const blockers = "SELECT pid, usename, state, query FROM pg_stat_activity WHERE pid IN (SELECT unnest(pg_blocking_pids(pid)) FROM pg_stat_activity)"
+
+// told is an error in other words.
+type told struct {
+	text string
+	err  error
+}
+
+func (t *told) Error() string { return t.text }
+func (t *told) Unwrap() error { return t.err }
+
 // explain gives an error of the server its detail and its class.
 //
 //	08, 40, 53, 55, 57, 58  passing trouble, among it serialization failures, deadlocks and a server that shuts down: restart
@@ -46,6 +60,9 @@ func hasState(err error, state string) bool {
 func explain(err error) error {
 	var e *pgconn.PgError
 	if !errors.As(err, &e) {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return &told{"the server has not answered in time (" + err.Error() + "); a lock that somebody else holds does that, and this shows who: " + blockers, err}
+		}
 		return err
 	}
 	text := []string{e.Message}
@@ -54,7 +71,7 @@ func explain(err error) error {
 			text = append(text, more)
 		}
 	}
-	full := fmt.Errorf("%s (SQLSTATE %s): %w", strings.Join(text, "; "), e.Code, err)
+	full := &told{fmt.Sprintf("%s (SQLSTATE %s)", strings.Join(text, "; "), e.Code), err}
 	switch {
 	case e.Code == stateNoRight, strings.HasPrefix(e.Code, "28"):
 		return fmt.Errorf("%w: %w", operator.ErrRefused, full)

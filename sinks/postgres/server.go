@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-stream/weir/operator"
 )
 
 // connect opens a connection of the writer.
@@ -82,7 +84,25 @@ func (s *settings) types(ctx context.Context, conn *pgx.Conn) ([]uint32, error) 
 	for _, f := range rows.FieldDescriptions() {
 		types = append(types, f.DataTypeOID)
 	}
-	return types, nil
+	return types, s.replaces(ctx, conn)
+}
+
+// replaces makes sure that the server finds an index for the keys of Upsert, by planning a statement that is not run.
+func (s *settings) replaces(ctx context.Context, conn *pgx.Conn) error {
+	if len(s.keys) == 0 {
+		return nil
+	}
+	table := s.table.Sanitize()
+	_, err := conn.Exec(ctx, "EXPLAIN INSERT INTO "+table+" ("+quoted(s.columns)+") SELECT "+quoted(s.columns)+" FROM "+table+
+		" WHERE false ON CONFLICT ("+quoted(s.keys)+") DO NOTHING")
+	if hasState(err, stateNoIndex) {
+		return operator.Fatal(fmt.Errorf("table %s has no unique index on exactly the columns %s that Upsert names; make one, CREATE UNIQUE INDEX ON %s (%s): %w",
+			strings.Join(s.table, "."), strings.Join(s.keys, ", "), table, quoted(s.keys), explain(err)))
+	}
+	if err != nil {
+		return fmt.Errorf("table %s: %w", strings.Join(s.table, "."), explain(err))
+	}
+	return nil
 }
 
 // systemID returns what tells a server, with its replicas, from another; empty where the user may not know.
