@@ -17,15 +17,28 @@ type Wait struct {
 	// What completes "waits for", such as "Kafka at 10.0.0.1:9092 to commit checkpoint 7".
 	What  string
 	Since time.Time
+	// Last is how the last try ended, of what is tried again and again; nil without one.
+	Last error
 }
 
 // Begin enters a wait; the returned function, which may be called more than once, ends it.
 func (w *Waits) Begin(what string) (end func()) {
+	_, end = w.BeginTries(what)
+	return end
+}
+
+// BeginTries is Begin for what is tried again and again: failed notes how a try ended.
+func (w *Waits) BeginTries(what string) (failed func(error), end func()) {
 	entry := &Wait{What: what, Since: time.Now()}
 	w.mu.Lock()
 	w.list = append(w.list, entry)
 	w.mu.Unlock()
-	return func() {
+	failed = func(err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		entry.Last = err
+	}
+	return failed, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for i, e := range w.list {

@@ -130,8 +130,8 @@ func (c *committer) serve(ctx context.Context, n uint64) error {
 		if e == nil {
 			break
 		}
-		end := c.waits.Begin(fmt.Sprintf("%s to commit checkpoint %d", c.target, e.Checkpoint))
-		err := retry(ctx, c.limit, func(ctx context.Context) error {
+		failed, end := c.waits.BeginTries(fmt.Sprintf("%s to commit checkpoint %d", c.target, e.Checkpoint))
+		err := retry(ctx, c.limit, failed, func(ctx context.Context) error {
 			if err := faultpoint.Err(faultpoint.CommitDue); err != nil {
 				return err
 			}
@@ -215,16 +215,21 @@ const (
 )
 
 // retry repeats do until it is decided: nil, lost, unknown, or an error that says that repeating cannot mend it. After limit it
-// gives the last error back; a restore goes on from there.
-func retry(life context.Context, limit time.Duration, do func(context.Context) error) error {
+// gives the last error back; a restore goes on from there. Each error before that is told to failed.
+func retry(life context.Context, limit time.Duration, failed func(error), do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(life, limit)
 	defer cancel()
 	for pause := retryFirst; ; pause = min(2*pause, retryMax) {
 		err := do(ctx)
-		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrUnknown) || errors.Is(err, operator.ErrRefused) ||
+		if err == nil {
+			failed(nil)
+			return nil
+		}
+		if errors.Is(err, ErrLost) || errors.Is(err, ErrUnknown) || errors.Is(err, operator.ErrRefused) ||
 			!operator.ClassOf(err).Passing() {
 			return err
 		}
+		failed(err)
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

@@ -41,10 +41,10 @@ func (d *twoPhase[T, Txn]) RecoverOrRewrite(ctx context.Context, groups []operat
 		}
 		return nil, d.RecoverCommit(ctx, cs)
 	}
-	end := d.waits.Begin(d.target + " to commit restored transactions")
+	failed, end := d.waits.BeginTries(d.target + " to commit restored transactions")
 	var again []operator.RestoredTransaction
 	for _, g := range groups {
-		lost, err := d.recover(ctx, g)
+		lost, err := d.recover(ctx, failed, g)
 		if err != nil {
 			end()
 			return nil, err
@@ -67,9 +67,9 @@ func (d *twoPhase[T, Txn]) RecoverOrRewrite(ctx context.Context, groups []operat
 }
 
 // recover commits the transactions of a group in their order and returns those that have to be written again.
-func (d *twoPhase[T, Txn]) recover(ctx context.Context, g operator.Restored) (again []operator.RestoredTransaction, err error) {
+func (d *twoPhase[T, Txn]) recover(ctx context.Context, failed func(error), g operator.Restored) (again []operator.RestoredTransaction, err error) {
 	for i, tx := range g {
-		lost, err := d.recoverOne(ctx, tx)
+		lost, err := d.recoverOne(ctx, failed, tx)
 		switch {
 		case err != nil:
 			return nil, err
@@ -84,7 +84,7 @@ func (d *twoPhase[T, Txn]) recover(ctx context.Context, g operator.Restored) (ag
 		d.commits.logger.Warn("output is lost and is written again from what is kept", "checkpoint", lost.Checkpoint, "transaction", lost.Transaction, "reason", lost)
 		again = append(again, tx)
 		for _, later := range g[i+1:] {
-			switch err := d.revoke(ctx, later); {
+			switch err := d.revoke(ctx, failed, later); {
 			case errors.Is(err, ErrPublished):
 				d.commits.logger.Error("a transaction behind a lost one was committed by somebody else; what is written again lands behind it", "checkpoint", later.Committable.GetCheckpoint())
 			case err != nil:
@@ -100,9 +100,9 @@ func (d *twoPhase[T, Txn]) recover(ctx context.Context, g operator.Restored) (ag
 
 // recoverOne commits a restored transaction. It returns the loss when that can be made good, and an error for every other one that is
 // not accepted.
-func (d *twoPhase[T, Txn]) recoverOne(ctx context.Context, tx operator.RestoredTransaction) (*LostError, error) {
+func (d *twoPhase[T, Txn]) recoverOne(ctx context.Context, failed func(error), tx operator.RestoredTransaction) (*LostError, error) {
 	c := []Committable{committableOf(tx.Committable)}
-	err := d.recoverCommit(ctx, c)
+	err := d.recoverCommit(ctx, failed, c)
 	if err == nil {
 		return nil, nil
 	}
@@ -119,9 +119,9 @@ func (d *twoPhase[T, Txn]) recoverOne(ctx context.Context, tx operator.RestoredT
 	return nil, d.commits.describe("commit restored transactions", tx.Committable.GetCheckpoint(), err)
 }
 
-func (d *twoPhase[T, Txn]) revoke(ctx context.Context, tx operator.RestoredTransaction) error {
+func (d *twoPhase[T, Txn]) revoke(ctx context.Context, failed func(error), tx operator.RestoredTransaction) error {
 	c := committableOf(tx.Committable)
-	err := retry(ctx, d.limit, func(ctx context.Context) error { return d.rewriter.Revoke(ctx, c) })
+	err := retry(ctx, d.limit, failed, func(ctx context.Context) error { return d.rewriter.Revoke(ctx, c) })
 	if err == nil || errors.Is(err, ErrPublished) {
 		return err
 	}
@@ -183,8 +183,9 @@ func (d *twoPhase[T, Txn]) CommitRewritten(ctx context.Context) error {
 	if d.rewritten == nil {
 		return nil
 	}
-	defer d.waits.Begin(d.target + " to commit what was written again")()
-	err := retry(ctx, d.limit, func(ctx context.Context) error {
+	failed, end := d.waits.BeginTries(d.target + " to commit what was written again")
+	defer end()
+	err := retry(ctx, d.limit, failed, func(ctx context.Context) error {
 		if err := faultpoint.Err(faultpoint.RewriteCommitDue); err != nil {
 			return err
 		}

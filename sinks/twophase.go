@@ -304,9 +304,10 @@ func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.C
 	for i, c := range cs {
 		restored[i] = Committable{Version: c.GetVersion(), Payload: c.GetPayload()}
 	}
-	defer d.waits.Begin(fmt.Sprintf("%s to commit %d restored transactions", d.target, len(cs)))()
+	failed, end := d.waits.BeginTries(fmt.Sprintf("%s to commit %d restored transactions", d.target, len(cs)))
+	defer end()
 	for len(restored) > 0 {
-		err := d.recoverCommit(ctx, restored)
+		err := d.recoverCommit(ctx, failed, restored)
 		if err == nil {
 			break
 		}
@@ -324,8 +325,8 @@ func (d *twoPhase[T, Txn]) RecoverCommit(ctx context.Context, cs []*snapshotv1.C
 	return nil
 }
 
-func (d *twoPhase[T, Txn]) recoverCommit(ctx context.Context, restored []Committable) error {
-	return retry(ctx, d.limit, func(ctx context.Context) error { return d.recoverOnce(ctx, restored) })
+func (d *twoPhase[T, Txn]) recoverCommit(ctx context.Context, failed func(error), restored []Committable) error {
+	return retry(ctx, d.limit, failed, func(ctx context.Context) error { return d.recoverOnce(ctx, restored) })
 }
 
 func (d *twoPhase[T, Txn]) recoverOnce(ctx context.Context, restored []Committable) error {
@@ -339,8 +340,9 @@ func (d *twoPhase[T, Txn]) recoverOnce(ctx context.Context, restored []Committab
 func recovered() { faultpoint.Hit(faultpoint.Recovered) }
 
 func (d *twoPhase[T, Txn]) RecoverAbort(ctx context.Context, scope operator.Scope) error {
-	defer d.waits.Begin(d.target + " to end what former attempts left open")()
-	err := retry(ctx, d.limit, func(ctx context.Context) error {
+	failed, end := d.waits.BeginTries(d.target + " to end what former attempts left open")
+	defer end()
+	err := retry(ctx, d.limit, failed, func(ctx context.Context) error {
 		if err := faultpoint.Err(faultpoint.FenceDue); err != nil {
 			return err
 		}

@@ -94,8 +94,9 @@ func open(t *testing.T, f *fake) operator.Instance {
 	return openWith(t, f, sinks.TwoPhaseConfig[int, int]{}, slog.New(slog.DiscardHandler))
 }
 
-func openWith(t *testing.T, f *fake, cfg sinks.TwoPhaseConfig[int, int], logger *slog.Logger) operator.Instance {
+func openWith(t *testing.T, f *fake, cfg sinks.TwoPhaseConfig[int, int], logger *slog.Logger, stats ...*operator.Stats) operator.Instance {
 	t.Helper()
+	stats = append(stats, &operator.Stats{})
 	cfg.Kind, cfg.RetryLimit = "fake", 10*time.Second
 	cfg.New = func() (sinks.TwoPhaseCommitSink[int, int], error) { return f, nil }
 	sink := sinks.TwoPhase(cfg)
@@ -103,7 +104,7 @@ func openWith(t *testing.T, f *fake, cfg sinks.TwoPhaseConfig[int, int], logger 
 	instance, err := sink.NewInstance(graph.ExactlyOnce)
 	require.NoError(t, err)
 	require.NoError(t, instance.Open(t.Context(), &operator.Runtime{
-		Operator: graph.Operator{UID: "out"}, Clock: clock{}, Logger: logger, Stats: &operator.Stats{},
+		Operator: graph.Operator{UID: "out"}, Clock: clock{}, Logger: logger, Stats: stats[0],
 	}))
 	return instance
 }
@@ -197,6 +198,36 @@ func TestCommitIsRepeatedUntilDecided(t *testing.T) {
 			}
 		}
 		require.Equal(t, 3, n)
+	})
+}
+
+// Whoever asks what a sink waits for learns how the last of many tries ended.
+func TestWaitTellsTheLastTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := errors.New("no space left")
+		f := &fake{failure: map[string]error{"fence": full}, answers: map[string][]error{"1": {full, full, full, nil}}}
+		stats := &operator.Stats{}
+		i := openWith(t, f, sinks.TwoPhaseConfig[int, int]{Target: "the disk"}, slog.New(slog.DiscardHandler), stats)
+		current := func() operator.Wait {
+			time.Sleep(50 * time.Millisecond)
+			synctest.Wait()
+			waits := stats.Waits.Current()
+			require.Len(t, waits, 1)
+			return waits[0]
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- i.(operator.Committer).RecoverAbort(t.Context(), operator.Scope{Parallelism: 1}) }()
+		wait := current()
+		require.Equal(t, "the disk to end what former attempts left open", wait.What)
+		require.Equal(t, full, wait.Last)
+		require.ErrorIs(t, <-ended, full)
+		collect(t, i, 7)
+		barrier(t, i, 1)
+		i.(operator.Committer).Commit(1, func(err error) { ended <- err })
+		require.ErrorIs(t, current().Last, full)
+		require.NoError(t, <-ended)
+		require.NoError(t, i.Close())
+		require.Empty(t, stats.Waits.Current())
 	})
 }
 

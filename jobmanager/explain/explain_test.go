@@ -196,23 +196,23 @@ func TestExplain(t *testing.T) {
 			"", nil, "",
 		},
 		"commit": {
-			with(running(task("out[0]", &jobv1.TaskActivity{Waits: []*jobv1.TaskWait{{What: "Kafka at b:9092 to commit checkpoint 7", ForMs: 6000}}})),
+			with(running(task("out[0]", &jobv1.TaskActivity{Waits: []*jobv1.TaskWait{{What: "Kafka at b:9092 to commit checkpoint 7", ForMs: 6000, LastError: "no answer"}}})),
 				func(f *explain.Facts) {
 					f.Commit = &explain.Commit{Checkpoint: 7, Since: ago(6 * time.Second), Workers: []string{"tm1"}}
 				}),
 			[]string{explain.KindCommit, explain.KindExternal},
 			"the commit of checkpoint 7, for 6s: out[0] on node1 waits for Kafka at b:9092 to commit checkpoint 7",
-			[]string{"Checkpoint 7 is completed, but for 6s"},
+			[]string{"Checkpoint 7 is completed, but for 6s", "out[0] on node1 waits for Kafka at b:9092 to commit checkpoint 7, for 6s (the last try: no answer)."},
 			"by itself when it answers",
 		},
 		"broker, seen by many": {
 			with(running(
 				task("in[0]", &jobv1.TaskActivity{Waits: []*jobv1.TaskWait{{What: "Kafka at b:9092 to answer", ForMs: 3000}}}),
-				task("in[1]", &jobv1.TaskActivity{Waits: []*jobv1.TaskWait{{What: "Kafka at b:9092 to answer", ForMs: 5000}}}),
+				task("in[1]", &jobv1.TaskActivity{Waits: []*jobv1.TaskWait{{What: "Kafka at b:9092 to answer", ForMs: 5000, LastError: "refused"}}}),
 			), func(*explain.Facts) {}),
 			[]string{explain.KindExternal},
 			"Kafka at b:9092 to answer, for 5s (in[0] on node1 and in[1] on node1)",
-			[]string{"in[0] on node1 and in[1] on node1 wait for Kafka at b:9092 to answer, for 5s."},
+			[]string{"in[0] on node1 and in[1] on node1 wait for Kafka at b:9092 to answer, for 5s (the last try: refused)."},
 			"cut off",
 		},
 		"an answer that takes a moment": {

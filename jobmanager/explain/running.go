@@ -36,14 +36,22 @@ func (t *Task) at(now time.Time) string {
 	a := t.Statistics.GetActivity()
 	if w := longest(a.GetWaits()); w != nil {
 		if a.GetDoing() != "" && !strings.HasPrefix(a.GetDoing(), "processing records") {
-			return fmt.Sprintf("is %s; it waits for %s, for %s", a.GetDoing(), w.GetWhat(), span(t.passed(now, w.GetForMs())))
+			return fmt.Sprintf("is %s; it waits for %s, for %s%s", a.GetDoing(), w.GetWhat(), span(t.passed(now, w.GetForMs())), lastTry(w))
 		}
-		return fmt.Sprintf("waits for %s, for %s", w.GetWhat(), span(t.passed(now, w.GetForMs())))
+		return fmt.Sprintf("waits for %s, for %s%s", w.GetWhat(), span(t.passed(now, w.GetForMs())), lastTry(w))
 	}
 	if a.GetDoing() == "" {
 		return ""
 	}
 	return fmt.Sprintf("is %s, for %s", a.GetDoing(), span(t.passed(now, a.GetForMs())))
+}
+
+// lastTry tells how the last try ended of what is tried again and again.
+func lastTry(w *jobv1.TaskWait) string {
+	if w.GetLastError() == "" {
+		return ""
+	}
+	return " (the last try: " + w.GetLastError() + ")"
 }
 
 func longest(waits []*jobv1.TaskWait) *jobv1.TaskWait {
@@ -189,7 +197,7 @@ func (s *search) look(t *Task) (root, bool) {
 	switch {
 	case wait != nil && t.passed(s.Now, wait.GetForMs()) > slowWait/2:
 		r.span = t.passed(s.Now, wait.GetForMs())
-		r.why = fmt.Sprintf("waits for %s, for %s", wait.GetWhat(), span(r.span))
+		r.why = fmt.Sprintf("waits for %s, for %s%s", wait.GetWhat(), span(r.span), lastTry(wait))
 		r.advice = externalAdvice
 	case met && a.GetStage() == jobv1.CheckpointStage_CHECKPOINT_STAGE_SNAPSHOT:
 		r.span, r.why = stage, fmt.Sprintf("is %s, for %s", cmp.Or(a.GetDoing(), "taking its snapshot"), span(stage))
@@ -261,7 +269,7 @@ func (f Facts) commit() Finding {
 	for _, t := range f.Tasks {
 		if slices.Contains(c.Workers, t.TaskManager) {
 			if w := longest(t.Statistics.GetActivity().GetWaits()); w != nil && t.passed(f.Now, w.GetForMs()) > slowWait/2 {
-				x.Text += fmt.Sprintf("\n%s waits for %s, for %s.", t.where(), w.GetWhat(), span(t.passed(f.Now, w.GetForMs())))
+				x.Text += fmt.Sprintf("\n%s waits for %s, for %s%s.", t.where(), w.GetWhat(), span(t.passed(f.Now, w.GetForMs())), lastTry(w))
 				if !found {
 					x.short += ": " + t.where() + " waits for " + w.GetWhat()
 				}
@@ -287,6 +295,7 @@ func (f Facts) WaitsOutside() bool { return len(f.external()) > 0 }
 func (f Facts) external() []Finding {
 	type group struct {
 		what  string
+		last  string // of the one that has waited longest
 		span  time.Duration
 		tasks []string
 	}
@@ -304,7 +313,9 @@ func (f Facts) external() []Finding {
 				groups = append(groups, &group{what: w.GetWhat()})
 			}
 			g := groups[at]
-			g.span = max(g.span, passed)
+			if passed > g.span {
+				g.span, g.last = passed, lastTry(w)
+			}
 			if !slices.Contains(g.tasks, t.where()) {
 				g.tasks = append(g.tasks, t.where())
 			}
@@ -316,7 +327,7 @@ func (f Facts) external() []Finding {
 		out = append(out, Finding{
 			Kind: KindExternal, Since: f.Now.Add(-g.span), Blocking: true, Advice: externalAdvice,
 			short: fmt.Sprintf("%s, for %s (%s)", g.what, span(g.span), some(g.tasks)),
-			Text:  fmt.Sprintf("%s %s for %s, for %s.", some(g.tasks), plural(len(g.tasks), "waits", "wait"), g.what, span(g.span)),
+			Text:  fmt.Sprintf("%s %s for %s, for %s%s.", some(g.tasks), plural(len(g.tasks), "waits", "wait"), g.what, span(g.span), g.last),
 		})
 	}
 	return out

@@ -1481,8 +1481,10 @@ func (x *Failure) GetUncounted() bool {
 type TaskWait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Completes "waits for", such as "Kafka at 10.0.0.1:9092 to commit checkpoint 7".
-	What          string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
-	ForMs         uint64 `protobuf:"varint,2,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	What  string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	ForMs uint64 `protobuf:"varint,2,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	// How the last try ended, where it is tried again and again; empty without one.
+	LastError     string `protobuf:"bytes,3,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1529,6 +1531,13 @@ func (x *TaskWait) GetForMs() uint64 {
 		return x.ForMs
 	}
 	return 0
+}
+
+func (x *TaskWait) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
 }
 
 // SplitProgress is a split of a source that may hold event time back.
@@ -4290,10 +4299,12 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\voutput_tail\x18\x06 \x01(\tR\n" +
 	"outputTail\x12+\n" +
 	"\x04lost\x18\a \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\x12\x1c\n" +
-	"\tuncounted\x18\b \x01(\bR\tuncounted\"5\n" +
+	"\tuncounted\x18\b \x01(\bR\tuncounted\"T\n" +
 	"\bTaskWait\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x15\n" +
-	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\"\xaa\x01\n" +
+	"\x06for_ms\x18\x02 \x01(\x04R\x05forMs\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\x03 \x01(\tR\tlastError\"\xaa\x01\n" +
 	"\rSplitProgress\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
 	"\fwatermark_ms\x18\x02 \x01(\x03H\x00R\vwatermarkMs\x88\x01\x01\x12\x1e\n" +

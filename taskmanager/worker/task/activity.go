@@ -2,6 +2,7 @@ package task
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,7 +127,7 @@ func (t *Task) describeActivity() *jobv1.TaskActivity {
 	}
 	for i := range t.links {
 		for _, w := range t.links[i].Runtime.Stats.Waits.Current() {
-			out.Waits = append(out.Waits, &jobv1.TaskWait{What: w.What, ForMs: uint64(now.Sub(w.Since).Milliseconds())})
+			out.Waits = append(out.Waits, &jobv1.TaskWait{What: w.What, ForMs: uint64(now.Sub(w.Since).Milliseconds()), LastError: shortened(w.Last)})
 		}
 	}
 	if p := t.activity.checkpoint.Load(); p != nil {
@@ -185,4 +186,18 @@ func (t *Task) inputNames(channels []int) []string {
 		}
 	}
 	return names
+}
+
+// longestError is how many bytes of an error are told.
+const longestError = 300
+
+func shortened(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	if len(text) > longestError {
+		text = strings.ToValidUTF8(text[:longestError], "") + "…"
+	}
+	return text
 }

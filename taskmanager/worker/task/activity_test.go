@@ -1,6 +1,8 @@
 package task_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,11 +50,14 @@ func TestActivityOfATaskStuckInARecord(t *testing.T) {
 	require.NoError(t, sender.Send(batch{1}))
 	require.NoError(t, sender.Send(batch{2}))
 	<-g.entered
-	end := cfg.Chain[0].Runtime.Stats.Waits.Begin("the moon")
+	failed, end := cfg.Chain[0].Runtime.Stats.Waits.BeginTries("the moon")
+	failed(errors.New("clouds, " + strings.Repeat("very ", 100)))
 	a := f.activity(t, func(a *jobv1.TaskActivity) bool { return a.GetForMs() >= 20 && a.GetWaits()[0].GetForMs() >= 20 })
 	require.Equal(t, "processing records in gate", a.GetDoing())
 	require.EqualValues(t, 1, a.GetQueued())
 	require.Equal(t, "the moon", a.GetWaits()[0].GetWhat())
+	require.Regexp(t, "^clouds, very .*…$", a.GetWaits()[0].GetLastError())
+	require.Less(t, len(a.GetWaits()[0].GetLastError()), 310)
 	end()
 	require.Empty(t, f.task.Statistics().GetActivity().GetWaits())
 }
