@@ -15,9 +15,10 @@ import (
 	"github.com/weir-stream/weir/sinks/sinktest"
 )
 
-// clients are the two clients that every test of a writer runs with.
+// clients are the clients that every test of a writer runs with.
 var clients = map[string]kafkasink.Option{
 	"franz-go":   kafkasink.Client(kafkasink.NewFranz),
+	"native":     kafkasink.Client(kafkasink.NewNative),
 	"librdkafka": kafkasink.Client(confluent.New(nil)),
 }
 

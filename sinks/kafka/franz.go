@@ -84,7 +84,7 @@ func (f *franz) Send(topic string, partition int32, r Record, timestamp time.Tim
 }
 
 func (f *franz) done(r *kgo.Record, err error) {
-	f.cfg.Delivered(Delivery{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Bytes: len(r.Key) + len(r.Value), Err: err})
+	f.cfg.Delivered(Delivery{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Records: 1, Bytes: len(r.Key) + len(r.Value), Err: err})
 }
 
 func (f *franz) Flush(ctx context.Context) error { return f.cl.Flush(ctx) }

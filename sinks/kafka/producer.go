@@ -21,7 +21,7 @@ type Producer interface {
 	// Begin starts a transaction.
 	Begin() error
 	// Send hands a record to the client, which takes over everything it refers to. It must not wait for the broker. The outcome of
-	// each record sent is told to ProducerConfig.Delivered.
+	// each record sent is told to ProducerConfig.Delivered, alone or with its neighbours.
 	Send(topic string, partition int32, r Record, timestamp time.Time) error
 	// Flush waits until the outcome of every record sent has been told.
 	Flush(ctx context.Context) error
@@ -50,12 +50,14 @@ const (
 	EndTxnV2 int16 = 5
 )
 
-// Delivery is the outcome of one record.
+// Delivery is the outcome of records with successive offsets in one partition.
 type Delivery struct {
 	Topic     string
 	Partition int32
-	Offset    int64
-	// Bytes is the size of key and value.
+	// Offset is that of the first record.
+	Offset  int64
+	Records int64
+	// Bytes is the size of the keys and values.
 	Bytes int
 	Err   error
 }
@@ -80,7 +82,7 @@ type ProducerConfig struct {
 	Options []kgo.Opt
 	// Writing asks the coordinator for producer id and epoch of the transaction that is open, for clients that do not tell.
 	Writing func(context.Context) (Identity, error)
-	// Delivered is called for each record sent, from one goroutine at a time. It must not block.
+	// Delivered is called with the outcome of records sent, from one goroutine at a time. It must not block.
 	Delivered func(Delivery)
 	Logger    *slog.Logger
 }

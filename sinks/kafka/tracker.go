@@ -109,7 +109,7 @@ func (t *tracker) delivered(d Delivery) {
 		err = fmt.Errorf("write to %s/%d: %w", d.Topic, d.Partition, err)
 		t.failure.CompareAndSwap(nil, &err)
 	}
-	t.outstanding.Add(-int64(d.Bytes) - recordOverhead)
+	t.outstanding.Add(-int64(d.Bytes) - d.Records*recordOverhead)
 	if t.waiting.Load() {
 		select {
 		case t.wake <- struct{}{}:
@@ -130,8 +130,8 @@ func (t *tracker) accept(d Delivery) {
 	if s.Count == 0 {
 		*s = span{Partition: d.Partition, First: d.Offset, Last: d.Offset}
 	}
-	s.Count++
-	s.First, s.Last = min(s.First, d.Offset), max(s.Last, d.Offset)
+	s.Count += d.Records
+	s.First, s.Last = min(s.First, d.Offset), max(s.Last, d.Offset+d.Records-1)
 }
 
 // accepted returns, after a flush, what was written, and an error unless that is everything that was sent.

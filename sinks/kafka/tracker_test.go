@@ -20,12 +20,12 @@ func TestTrackerAccountsForEveryRecord(t *testing.T) {
 	for range 4 {
 		tr.sending(10)
 	}
-	tr.delivered(Delivery{Topic: "b", Partition: 2, Offset: 7, Bytes: 10})
-	tr.delivered(Delivery{Topic: "a", Partition: 0, Offset: 3, Bytes: 10})
-	tr.delivered(Delivery{Topic: "b", Partition: 2, Offset: 8, Bytes: 10})
+	tr.delivered(Delivery{Topic: "b", Records: 1, Partition: 2, Offset: 7, Bytes: 10})
+	tr.delivered(Delivery{Topic: "a", Records: 1, Partition: 0, Offset: 3, Bytes: 10})
+	tr.delivered(Delivery{Topic: "b", Records: 1, Partition: 2, Offset: 8, Bytes: 10})
 	_, err := tr.accepted()
 	require.Error(t, err, "one has no outcome yet")
-	tr.delivered(Delivery{Topic: "b", Partition: 0, Offset: 1, Bytes: 10})
+	tr.delivered(Delivery{Topic: "b", Records: 1, Partition: 0, Offset: 1, Bytes: 10})
 	topics, err := tr.accepted()
 	require.NoError(t, err)
 	require.Equal(t, []preparedTopic{
@@ -43,8 +43,8 @@ func TestTrackerFailsForGoodAfterOneFailure(t *testing.T) {
 	broken := errors.New("broken")
 	tr.sending(1)
 	tr.sending(1)
-	tr.delivered(Delivery{Topic: "t", Partition: 1, Bytes: 1, Err: broken})
-	tr.delivered(Delivery{Topic: "t", Partition: 1, Bytes: 1, Offset: 5})
+	tr.delivered(Delivery{Topic: "t", Records: 1, Partition: 1, Bytes: 1, Err: broken})
+	tr.delivered(Delivery{Topic: "t", Records: 1, Partition: 1, Bytes: 1, Offset: 5})
 	_, err := tr.accepted()
 	require.ErrorIs(t, err, broken)
 	require.ErrorContains(t, err, "t/1")
@@ -68,7 +68,7 @@ func TestTrackerWindow(t *testing.T) {
 
 		go func() {
 			time.Sleep(time.Second)
-			tr.delivered(Delivery{Topic: "t", Bytes: windowBytes})
+			tr.delivered(Delivery{Topic: "t", Records: 1, Bytes: windowBytes})
 		}()
 		require.NoError(t, tr.admit(t.Context(), 3*time.Second))
 		require.Equal(t, 4*time.Second, time.Since(begin))
@@ -87,7 +87,7 @@ func TestTrackerAllocatesNothingPerRecord(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		_ = tr.admit(context.Background(), time.Second)
 		tr.sending(10)
-		tr.delivered(Delivery{Topic: topic, Offset: 1, Bytes: 10})
+		tr.delivered(Delivery{Topic: topic, Records: 1, Offset: 1, Bytes: 10})
 	}))
 }
 
@@ -103,8 +103,8 @@ func TestNoFailedDeliveryIsAccepted(t *testing.T) {
 		tr := newTracker("id")
 		tr.sending(1)
 		tr.sending(1)
-		tr.delivered(Delivery{Topic: "t", Bytes: 1})
-		tr.delivered(Delivery{Topic: "t", Bytes: 1, Err: fmt.Errorf("client: %w", failure)})
+		tr.delivered(Delivery{Topic: "t", Records: 1, Bytes: 1})
+		tr.delivered(Delivery{Topic: "t", Records: 1, Bytes: 1, Err: fmt.Errorf("client: %w", failure)})
 		_, err := tr.accepted()
 		require.ErrorIs(t, err, failure)
 		var class operator.Class

@@ -1,9 +1,11 @@
 package answers
 
 import (
+	"context"
 	"errors"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
@@ -23,11 +25,12 @@ const (
 	Describe                 // DescribeTransactions, DescribeProducers, ListTransactions
 	Read                     // ListOffsets and Fetch, for control markers
 	Metadata                 // Metadata, DescribeConfigs, ApiVersions
+	Produce                  // Produce and AddPartitionsToTxn, of a client that repeats by this table
 )
 
 // String names the step.
 func (s Step) String() string {
-	return [...]string{"none", "init", "fence", "write", "commit", "own commit", "abort", "describe", "read", "metadata"}[s]
+	return [...]string{"none", "init", "fence", "write", "commit", "own commit", "abort", "describe", "read", "metadata", "produce"}[s]
 }
 
 // Action is what follows an answer.
@@ -105,6 +108,8 @@ func React(s Step, answer error) Action {
 		if code == kerr.UnknownTopicID {
 			return None
 		}
+	case Produce:
+		return produced(code, answer)
 	case Fence, Own, Read:
 	}
 	return Again
@@ -120,6 +125,25 @@ func ended(code *kerr.Error) Action {
 		return Look
 	}
 	return Again
+}
+
+// produced is about a batch, which goes again with its sequence number where the broker would know a repetition. ABORTABLE, a broken
+// sequence, a fenced producer and the like mean that the transaction cannot be as it should any more.
+func produced(code *kerr.Error, answer error) Action {
+	switch {
+	case code == kerr.InvalidRecord, code == kerr.UnsupportedCompressionType:
+		return FailJob
+	case code == kerr.ConcurrentTransactions:
+		return Again // the end of the last transaction is under way
+	case code != nil:
+		if code.Retriable {
+			return Again
+		}
+		return FailTask
+	case errors.Is(answer, kgo.ErrClientClosed), errors.Is(answer, context.Canceled):
+		return FailTask
+	}
+	return Again // no answer came
 }
 
 // TimeoutRefused tells that an error holds a broker's refusal of the transaction timeout.

@@ -1,0 +1,79 @@
+package kafkasink
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-stream/weir/sinks/kafka/internal/produce"
+)
+
+// NewNative makes a client that encodes batches itself and sends them over franz-go's connections.
+func NewNative(cfg ProducerConfig) (Producer, error) {
+	opts := []kgo.Opt{kgo.SeedBrokers(cfg.Brokers...), kgo.RequiredAcks(kgo.AllISRAcks())}
+	if !cfg.TransactionsV2 {
+		opts = append(opts, kgo.MaxVersions(transactionsV1()))
+	}
+	opts = append(opts, pointOptions()...)
+	cl, err := kgo.NewClient(append(opts, cfg.Options...)...)
+	if err != nil {
+		return nil, fmt.Errorf("make a Kafka client: %w", err)
+	}
+	w, err := produce.New(produce.Config{
+		Client: cl, TransactionalID: cfg.TransactionalID, TransactionTimeout: cfg.TransactionTimeout, TransactionsV2: cfg.TransactionsV2,
+		IgnoreKeys: cfg.Partitioner == Sticky, Linger: cfg.Linger, Deadline: cfg.Deadline, BatchBytes: cfg.MaxRecordBytes,
+		Delivered: func(d produce.Delivery) { cfg.Delivered(Delivery(d)) },
+	})
+	if err != nil {
+		cl.Close()
+		return nil, err
+	}
+	return &native{w: w, cl: cl, v2: cfg.TransactionsV2}, nil
+}
+
+type native struct {
+	w       *produce.Writer
+	cl      *kgo.Client
+	v2      bool
+	closing sync.Once
+}
+
+var _ Producer = (*native)(nil)
+
+func (n *native) Init(ctx context.Context) error { return n.w.Init(ctx) }
+
+// Begin does nothing: the broker begins a transaction with its first batch, or with its first partition.
+func (n *native) Begin() error { return nil }
+
+func (n *native) Send(topic string, partition int32, r Record, timestamp time.Time) error {
+	if timestamp.IsZero() {
+		timestamp = time.Now()
+	}
+	return n.w.Send(topic, partition, r.Key, r.Value, r.Headers, timestamp.UnixMilli())
+}
+
+func (n *native) Flush(ctx context.Context) error { return n.w.Flush(ctx) }
+
+func (n *native) Identity(context.Context) (Identity, error) {
+	id, epoch := n.w.Identity()
+	version := EndTxnV1
+	if n.v2 {
+		version = EndTxnV2
+	}
+	return Identity{ProducerID: id, ProducerEpoch: epoch, EndTxnVersion: version}, nil
+}
+
+func (n *native) Commit(ctx context.Context) error { return n.w.Commit(ctx) }
+
+func (n *native) TransactionsV2() bool { return n.v2 }
+
+// Close may be repeated: a client that is given up is closed at once and with the sink.
+func (n *native) Close() {
+	n.closing.Do(func() {
+		n.w.Close()
+		n.cl.Close()
+	})
+}
