@@ -17,7 +17,6 @@ import (
 
 // clients are the clients that every test of a writer runs with.
 var clients = map[string]kafkasink.Option{
-	"franz-go":   kafkasink.Client(kafkasink.NewFranz),
 	"native":     kafkasink.Client(kafkasink.NewNative),
 	"librdkafka": kafkasink.Client(confluent.New(nil)),
 }

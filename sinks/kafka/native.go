@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/weir-stream/weir/sinks/kafka/internal/produce"
 )
 
-// NewNative makes a client that encodes batches itself and sends them over franz-go's connections.
+// NewNative makes a client that encodes batches itself and sends them over franz-go's connections. It is the default.
 func NewNative(cfg ProducerConfig) (Producer, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(cfg.Brokers...), kgo.RequiredAcks(kgo.AllISRAcks())}
 	if !cfg.TransactionsV2 {
@@ -32,6 +33,16 @@ func NewNative(cfg ProducerConfig) (Producer, error) {
 		return nil, err
 	}
 	return &native{w: w, cl: cl, v2: cfg.TransactionsV2}, nil
+}
+
+// transactionsV1 caps the requests whose newer versions mean the second transaction protocol.
+func transactionsV1() *kversion.Versions {
+	v := kversion.Stable()
+	v.SetMaxKeyVersion(0, 11) // Produce
+	v.SetMaxKeyVersion(24, 3) // AddPartitionsToTxn
+	v.SetMaxKeyVersion(26, EndTxnV1)
+	v.SetMaxKeyVersion(28, 4) // TxnOffsetCommit
+	return v
 }
 
 type native struct {

@@ -53,7 +53,7 @@ const (
 func newSettings(brokers, topic string, opts []Option) settings {
 	s := settings{
 		brokers: kafkaconn.SplitList(brokers), topic: topic, prefix: defaultPrefix, deadline: defaultDeadline, linger: defaultLinger,
-		newProducer: NewFranz,
+		newProducer: NewNative,
 	}
 	for _, o := range opts {
 		o(&s)
@@ -125,13 +125,14 @@ func (s settings) client() (settings, error) {
 	return s, nil
 }
 
-// ClientOptions passes options to every franz-go client of the sink, such as compression. They also serve the connection that finishes
+// ClientOptions passes options to every franz-go client of the sink, such as compression; what else is about franz-go's own producer has no
+// effect. They also serve the connection that finishes
 // transactions when another client writes.
 func ClientOptions(opts ...kgo.Opt) Option {
 	return func(s *settings) { s.options = append(s.options, opts...) }
 }
 
-// Client chooses the client that writes; the default is franz-go.
+// Client chooses the client that writes; the default is [NewNative].
 func Client(n NewProducer) Option { return func(s *settings) { s.newProducer = n } }
 
 // maxPrefix leaves room for a hash in a broker's longest id.

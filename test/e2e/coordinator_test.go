@@ -41,7 +41,7 @@ func TestCoordinatorsMove(t *testing.T) {
 		watch       *harness.CheckpointWatch
 	}
 	jobs := map[string]*pipe{}
-	for _, client := range []string{"franz", "confluent"} {
+	for _, client := range []string{"native", "confluent"} {
 		j := &pipe{in: c.Topic(2, nil), out: c.Topic(2, nil)}
 		j.id = c.Submit([]string{"-p", "2", "--name", client}, "--shape", "pass", "--in", j.in, "--out", j.out, "--client", client,
 			"--interval", interval, "--goroutines", goroutinesOf(c))

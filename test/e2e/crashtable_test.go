@@ -39,7 +39,7 @@ type crashTable struct {
 // code meet an error. WEIR_CRASH_CLIENT=confluent writes with librdkafka.
 func TestCrashTable(t *testing.T) {
 	t.Parallel()
-	c := crashTable{verb: envOr("WEIR_CRASH_VERB", "kill"), client: envOr("WEIR_CRASH_CLIENT", "franz")}
+	c := crashTable{verb: envOr("WEIR_CRASH_VERB", "kill"), client: envOr("WEIR_CRASH_CLIENT", "native")}
 	c.Cluster = harness.StartWithSharedFaultPoints(t, localcluster.Config{
 		JobManagers: 3, TaskManagers: 3, Slots: 1,
 		ConfigureJobManager: func(cfg *jobmanager.Config) {

@@ -139,7 +139,7 @@ func TestCredentials(t *testing.T) {
 	encrypted := func(more ...string) []string {
 		return s.args(kafkatest.Encrypted, append([]string{"--ca", s.caFile}, more...)...)
 	}
-	for _, client := range []string{"franz", "confluent"} {
+	for _, client := range []string{"native", "confluent"} {
 		with := func(args []string) []string { return append(args, "--client", client) }
 		t.Run(client, func(t *testing.T) {
 			require.NoError(t, s.Broker.Grant(ctx, clerk, s.rights()...))

@@ -52,7 +52,7 @@ func TestOutageLongerThanTheTransactionTimeout(t *testing.T) {
 	for _, j := range jobs {
 		j.in, j.out = c.Topic(2, nil), c.Topic(2, nil)
 		c.Produce(harness.Numbered(j.in, 2, 0, 99)...)
-		client := "franz"
+		client := "native"
 		if j.name == "confluent" {
 			client = j.name
 		}

@@ -88,7 +88,7 @@ var faults = []fault{
 
 // Each kill waits until the job runs again and has committed output.
 func TestKillOfAnyProcessLosesAndRepeatsNothing(t *testing.T) {
-	for _, client := range []string{"franz", "confluent"} {
+	for _, client := range []string{"native", "confluent"} {
 		t.Run(client, func(t *testing.T) {
 			killAll(t, client, func(c *harness.Cluster, run *harness.OrderRun, id string) {
 				c.WaitState(id, "RUNNING", 30*time.Second)
@@ -100,7 +100,7 @@ func TestKillOfAnyProcessLosesAndRepeatsNothing(t *testing.T) {
 
 // The next kill comes while the cluster is still busy with the one before.
 func TestKillsInQuickSuccession(t *testing.T) {
-	killAll(t, "franz", func(*harness.Cluster, *harness.OrderRun, string) { time.Sleep(400 * time.Millisecond) })
+	killAll(t, "native", func(*harness.Cluster, *harness.OrderRun, string) { time.Sleep(400 * time.Millisecond) })
 }
 
 func killAll(t *testing.T, client string, between func(*harness.Cluster, *harness.OrderRun, string)) {

@@ -115,7 +115,7 @@ func TestIdleJobTakesNoCheckpointsAndWritesNothing(t *testing.T) {
 }
 
 func TestShortCheckpointIntervalIsSustained(t *testing.T) {
-	for client, interval := range map[string]time.Duration{"franz": 100 * time.Millisecond, "confluent": time.Second} {
+	for client, interval := range map[string]time.Duration{"native": 100 * time.Millisecond, "confluent": time.Second} {
 		t.Run(client, func(t *testing.T) {
 			c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2})
 			run := c.StartOrders(60_000, 4000)

@@ -52,7 +52,7 @@ func awkward(topic string) []*kgo.Record {
 func TestBytesComeOutAsTheyWentIn(t *testing.T) {
 	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2})
-	for _, client := range []string{"franz", "confluent"} {
+	for _, client := range []string{"native", "confluent"} {
 		t.Run(client, func(t *testing.T) {
 			in, out := c.Topic(1, nil), c.Topic(1, nil)
 			args := []string{"--shape", "pass", "--in", in, "--out", out, "--client", client}

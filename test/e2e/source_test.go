@@ -98,7 +98,7 @@ func TestPartitionsAddedWhileRunning(t *testing.T) {
 // One record now and then, some just before a barrier, with a slow broker; then silence. No checkpoint fails and nothing is lost.
 func TestQuietIntervals(t *testing.T) {
 	t.Parallel()
-	for _, client := range []string{"franz", "confluent"} {
+	for _, client := range []string{"native", "confluent"} {
 		t.Run(client, func(t *testing.T) {
 			c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 1})
 			in, out := c.Topic(1, nil), c.Topic(1, nil)

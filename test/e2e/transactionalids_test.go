@@ -33,7 +33,7 @@ func TestTransactionalIDsExpire(t *testing.T) {
 	c := harness.StartWith(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 2}, broker)
 	type pipe struct{ id, in, out string }
 	jobs := map[string]pipe{}
-	for _, client := range []string{"franz", "confluent"} {
+	for _, client := range []string{"native", "confluent"} {
 		in, out := c.Topic(1, nil), c.Topic(1, nil)
 		id := c.Submit([]string{"--name", client}, "--shape", "pass", "--in", in, "--out", out, "--client", client, "--interval", "500ms")
 		jobs[client] = pipe{id, in, out}
@@ -82,9 +82,9 @@ func TestClientsAndIDsStayFew(t *testing.T) {
 	c := harness.Start(t, localcluster.Config{JobManagers: 1, TaskManagers: 1, Slots: 4})
 	const parallelism = 2
 	long := span >= 10*time.Minute
-	most, intervals := hastyIDsPerSubtask, map[string]string{"franz": "200ms", "confluent": "1s"}
+	most, intervals := hastyIDsPerSubtask, map[string]string{"native": "200ms", "confluent": "1s"}
 	if long {
-		most, intervals["franz"] = idsPerSubtask, "1s"
+		most, intervals["native"] = idsPerSubtask, "1s"
 	}
 	type job struct {
 		id, in, out string

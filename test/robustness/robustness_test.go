@@ -80,7 +80,7 @@ func TestRobustness(t *testing.T) {
 		}
 		ok := t.Run(fmt.Sprintf("window-%d", n), func(t *testing.T) {
 			w := &world{
-				t: t, c: c.For(t), broker: broker, network: network, disks: disks, points: points, clients: []string{"franz", "confluent"},
+				t: t, c: c.For(t), broker: broker, network: network, disks: disks, points: points, clients: []string{"native", "confluent"},
 				begin: time.Now(), busy: make(map[string]bool),
 			}
 			t.Cleanup(func() {

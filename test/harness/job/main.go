@@ -51,7 +51,7 @@ func parse() (options, error) {
 	f.StringVar(&o.postgres, "postgres", "", "URL of the database, of shape tables")
 	f.StringVar(&o.dir, "dir", "", "directory of files, of shape tables")
 	f.StringVar(&o.goroutines, "goroutines", "", "directory where each process notes how many goroutines it has, in a file named after its id")
-	f.StringVar(&o.client, "client", "franz", "franz or confluent")
+	f.StringVar(&o.client, "client", "native", "native or confluent")
 	f.StringVar(&o.prefix, "prefix", "weir", "prefix of transactional ids")
 	f.StringVar(&o.policy, "policy", "fail", "for malformed records: fail, skip, dead-letter")
 	f.StringVar(&o.deadLetters, "dead-letters", "", "topic of dead letters")

@@ -127,23 +127,27 @@ func ended(code *kerr.Error) Action {
 	return Again
 }
 
-// produced is about a batch, which goes again with its sequence number where the broker would know a repetition. ABORTABLE, a broken
-// sequence, a fenced producer and the like mean that the transaction cannot be as it should any more.
+// produced is about a batch, which goes again with its sequence number where the broker would know a repetition. A broken sequence, a
+// fenced producer, a transaction to be aborted and the like mean that the transaction cannot be any more what it should.
 func produced(code *kerr.Error, answer error) Action {
-	switch {
-	case code == kerr.InvalidRecord, code == kerr.UnsupportedCompressionType:
-		return FailJob
-	case code == kerr.ConcurrentTransactions:
-		return Again // the end of the last transaction is under way
-	case code != nil:
-		if code.Retriable {
-			return Again
+	switch code {
+	case nil: // no answer, unless it was the client that gave up
+		if errors.Is(answer, kgo.ErrClientClosed) || errors.Is(answer, context.Canceled) {
+			return FailTask
 		}
-		return FailTask
-	case errors.Is(answer, kgo.ErrClientClosed), errors.Is(answer, context.Canceled):
-		return FailTask
+		return Again
+	case kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.BrokerNotAvailable, kerr.ReplicaNotAvailable, kerr.FencedLeaderEpoch,
+		kerr.UnknownLeaderEpoch, kerr.OffsetNotAvailable, kerr.ListenerNotFound, kerr.NotController,
+		kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable,
+		kerr.RequestTimedOut, kerr.NetworkException, kerr.ThrottlingQuotaExceeded,
+		kerr.KafkaStorageError, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
+		kerr.ConcurrentTransactions,                                                 // the end of the last one is under way
+		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InconsistentTopicID: // a leader that has not heard of it yet
+		return Again
+	case kerr.InvalidRecord, kerr.UnsupportedCompressionType:
+		return FailJob // the same record comes again
 	}
-	return Again // no answer came
+	return FailTask
 }
 
 // TimeoutRefused tells that an error holds a broker's refusal of the transaction timeout.

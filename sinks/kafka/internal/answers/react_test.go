@@ -25,11 +25,11 @@ import (
 type row struct {
 	what    string
 	answers []error
-	actions [8]answers.Action
+	actions [9]answers.Action
 	class   operator.Class
 }
 
-var columns = [8]answers.Step{answers.Init, answers.Fence, answers.Write, answers.Commit, answers.Abort, answers.Describe, answers.Read, answers.Metadata}
+var columns = [9]answers.Step{answers.Init, answers.Fence, answers.Write, answers.Commit, answers.Abort, answers.Describe, answers.Read, answers.Metadata, answers.Produce}
 
 const (
 	none  = answers.None
@@ -44,44 +44,49 @@ const (
 	unavailable = operator.ClassUnavailable
 )
 
+// repeated is the row of answers after which a batch goes again.
+var repeated = [9]answers.Action{again, again, task, again, again, again, again, again, again}
+
 // unexpected is the row of every answer that the table does not list.
-var unexpected = [8]answers.Action{again, again, task, again, again, again, again, again}
+var unexpected = [9]answers.Action{again, again, task, again, again, again, again, again, task}
 
 var table = []row{
 	{"no answer", []error{
 		io.EOF, context.DeadlineExceeded, os.ErrDeadlineExceeded, kgo.ErrRecordTimeout, kgo.ErrRecordRetries, operator.Unavailable(errors.New("silence")),
-	}, unexpected, unavailable},
+	}, repeated, unavailable},
 	{"the client's own trouble", []error{
-		errors.New("a state that nobody knows"), context.Canceled, kgo.ErrClientClosed, kgo.ErrAborting, kgo.ErrMaxBuffered,
+		context.Canceled, kgo.ErrClientClosed,
 	}, unexpected, restart},
-	{"coordinator moved, loading or away", []error{kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable}, unexpected, unavailable},
+	{"trouble that nobody knows", []error{errors.New("a state"), kgo.ErrAborting, kgo.ErrMaxBuffered}, repeated, restart},
+	{"coordinator moved, loading or away", []error{kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable}, repeated, unavailable},
 	{"leader moved or away", []error{
 		kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.BrokerNotAvailable, kerr.ReplicaNotAvailable, kerr.FencedLeaderEpoch,
 		kerr.UnknownLeaderEpoch, kerr.OffsetNotAvailable, kerr.ListenerNotFound, kerr.NotController,
-	}, unexpected, unavailable},
-	{"timed out or broken off in the broker", []error{kerr.RequestTimedOut, kerr.NetworkException, kerr.ThrottlingQuotaExceeded}, unexpected, unavailable},
-	{"storage and replicas", []error{kerr.KafkaStorageError, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend}, unexpected, unavailable},
-	{"the end of the last transaction is under way", []error{kerr.ConcurrentTransactions}, unexpected, restart},
-	{"fenced, older epoch", []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch}, [8]answers.Action{task, again, task, look, look, again, again, again}, restart},
-	{"invalid state", []error{kerr.InvalidTxnState}, [8]answers.Action{again, again, task, lost, look, again, again, again}, restart},
-	{"id of another producer, or expired", []error{kerr.InvalidProducerIDMapping}, [8]answers.Action{again, again, task, look, look, again, again, again}, restart},
-	{"id unknown", []error{kerr.TransactionalIDNotFound}, [8]answers.Action{again, again, task, look, look, none, again, again}, restart},
-	{"to be aborted", []error{kerr.TransactionAbortable}, [8]answers.Action{again, again, task, look, look, again, again, again}, restart},
-	{"topic or partition unknown", []error{kerr.UnknownTopicOrPartition, kafkaconn.ErrNoTopic}, unexpected, restart},
-	{"topic id unknown", []error{kerr.UnknownTopicID}, [8]answers.Action{again, again, task, again, again, again, again, none}, restart},
+	}, repeated, unavailable},
+	{"timed out or broken off in the broker", []error{kerr.RequestTimedOut, kerr.NetworkException, kerr.ThrottlingQuotaExceeded}, repeated, unavailable},
+	{"storage and replicas", []error{kerr.KafkaStorageError, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend}, repeated, unavailable},
+	{"the end of the last transaction is under way", []error{kerr.ConcurrentTransactions}, repeated, restart},
+	{"fenced, older epoch", []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch}, [9]answers.Action{task, again, task, look, look, again, again, again, task}, restart},
+	{"invalid state", []error{kerr.InvalidTxnState}, [9]answers.Action{again, again, task, lost, look, again, again, again, task}, restart},
+	{"id of another producer, or expired", []error{kerr.InvalidProducerIDMapping}, [9]answers.Action{again, again, task, look, look, again, again, again, task}, restart},
+	{"id unknown", []error{kerr.TransactionalIDNotFound}, [9]answers.Action{again, again, task, look, look, none, again, again, task}, restart},
+	{"to be aborted", []error{kerr.TransactionAbortable}, [9]answers.Action{again, again, task, look, look, again, again, again, task}, restart},
+	{"topic or partition unknown", []error{kerr.UnknownTopicOrPartition, kafkaconn.ErrNoTopic}, repeated, restart},
+	{"topic id unknown", []error{kerr.UnknownTopicID}, [9]answers.Action{again, again, task, again, again, again, again, none, again}, restart},
+	{"topic id differs", []error{kerr.InconsistentTopicID}, repeated, restart},
 	{"deleted by retention meanwhile", []error{kerr.OffsetOutOfRange}, unexpected, restart},
 	{"too large", []error{kerr.MessageTooLarge, kerr.RecordListTooLarge}, unexpected, restart},
 	{"sequence broken", []error{kerr.OutOfOrderSequenceNumber, kerr.DuplicateSequenceNumber, kerr.UnknownProducerID}, unexpected, restart},
-	{"a record that will never be taken", []error{kerr.InvalidRecord, kerr.UnsupportedCompressionType}, [8]answers.Action{again, again, job, again, again, again, again, again}, restart},
+	{"a record that will never be taken", []error{kerr.InvalidRecord, kerr.UnsupportedCompressionType}, [9]answers.Action{again, again, job, again, again, again, again, again, job}, restart},
 	{"no right, login or certificate", []error{
 		kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.GroupAuthorizationFailed,
 		kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kafkaconn.ErrLogin, kafkaconn.ErrCertificate,
 		&tls.CertificateVerificationError{Err: errors.New("expired")},
-	}, [8]answers.Action{no, no, no, no, no, no, no, no}, restart},
+	}, [9]answers.Action{no, no, no, no, no, no, no, no, no}, restart},
 	{
 		"version or request not understood, timeout above the limit",
 		[]error{kerr.UnsupportedVersion, kerr.InvalidRequest, kerr.InvalidTransactionTimeout},
-		[8]answers.Action{job, job, job, job, job, job, job, job},
+		[9]answers.Action{job, job, job, job, job, job, job, job, job},
 		restart,
 	},
 }
@@ -111,11 +116,11 @@ func TestReact(t *testing.T) {
 			require.Equal(t, look, answers.React(answers.Own, answer), "the client's own commit proves nothing: %v", answer)
 		}
 	}
-	for s := answers.Init; s <= answers.Metadata; s++ {
+	for s := answers.Init; s <= answers.Produce; s++ {
 		require.Equal(t, answers.Done, answers.React(s, nil), s)
 		require.NoError(t, answers.Failure(s, nil, kafkaconn.Access{}))
 	}
-	require.Len(t, columns, int(answers.Metadata)-1, "every step but the client's own commit")
+	require.Len(t, columns, int(answers.Produce)-1, "every step but the client's own commit")
 }
 
 // What the table does not list never counts as done, as lost, or as nothing to be found.

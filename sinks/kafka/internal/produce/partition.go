@@ -72,6 +72,12 @@ func (p *partition) next(now time.Time, hurry bool) (*batch, time.Time) {
 	return p.flying, time.Time{}
 }
 
+// later puts off the next try.
+func (p *partition) later() {
+	p.pause = min(max(2*p.pause, firstPause), longestPause)
+	p.resend = time.Now().Add(p.pause)
+}
+
 func (p *partition) idle() bool { return p.flying == nil && len(p.full) == 0 && p.open == nil }
 
 // choose returns the partition of a record; wanted is negative for the writer's own choice.

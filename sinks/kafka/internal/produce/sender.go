@@ -16,6 +16,8 @@ const (
 	longestPause = time.Second
 	// refresh is how often partitions are asked for anew, so that records are spread over those that were added.
 	refresh = 5 * time.Minute
+	// requestBytes is how much one request carries, or one batch.
+	requestBytes = 16 << 20
 	// lookAgain is the least time between two questions for partitions.
 	lookAgain = 100 * time.Millisecond
 )
@@ -40,6 +42,12 @@ func (w *Writer) run() {
 	}
 }
 
+// parcel is what one request carries.
+type parcel struct {
+	partitions []*partition
+	bytes      int
+}
+
 // dispatch sends what is due to each broker that has no request under way, and returns when to look again; zero is when woken.
 func (w *Writer) dispatch() time.Time {
 	w.mu.Lock()
@@ -50,25 +58,32 @@ func (w *Writer) dispatch() time.Time {
 	now := time.Now()
 	again := w.look(now)
 	var join []*partition
-	requests := map[int32][]*partition{}
-	kept := w.active[:0]
+	requests := map[int32]*parcel{}
+	var served, kept []*partition // those that were served come last the next time
 	for _, p := range w.active {
 		if p.idle() {
 			p.listed = false
 			continue
 		}
-		kept = append(kept, p)
+		r := requests[p.leader]
 		switch {
-		case p.leader < 0 || w.who.id < 0 || p.joining || w.busy[p.leader]:
+		case p.leader < 0 || w.who.id < 0 || p.joining || w.busy[p.leader] || r != nil && r.bytes >= requestBytes:
+			kept = append(kept, p)
 			continue // whoever ends the wait wakes the sender
+		case w.joins() && !p.joined && now.Before(p.resend):
+			again = earlier(again, p.resend)
+			kept = append(kept, p)
+			continue
 		case w.joins() && !p.joined:
 			p.joining = true
 			join = append(join, p)
+			kept = append(kept, p)
 			continue
 		}
 		b, at := p.next(now, w.flushes > 0)
 		if b == nil {
 			again = earlier(again, at)
+			kept = append(kept, p)
 			continue
 		}
 		if !b.sealed {
@@ -76,13 +91,18 @@ func (w *Writer) dispatch() time.Time {
 			p.sequence = after(p.sequence, b.records)
 		}
 		p.inFlight = true
-		requests[p.leader] = append(requests[p.leader], p)
+		if r == nil {
+			r = &parcel{}
+			requests[p.leader] = r
+		}
+		r.partitions = append(r.partitions, p)
+		r.bytes += len(b.buf)
+		served = append(served, p)
 	}
-	clear(w.active[len(kept):])
-	w.active = kept
-	for leader, partitions := range requests {
+	w.active = append(kept, served...)
+	for leader, r := range requests {
 		w.busy[leader] = true
-		w.done.Go(func() { w.request(leader, partitions) })
+		w.done.Go(func() { w.request(leader, r.partitions) })
 	}
 	if len(join) > 0 {
 		w.done.Go(func() { w.join(join) })
@@ -182,12 +202,11 @@ func (w *Writer) answer(p *partition, offset int64, err error) {
 	}
 	switch answers.React(answers.Produce, err) {
 	case answers.Done:
-		p.flying, p.pause = nil, 0
+		p.flying, p.pause, w.trouble = nil, 0, nil
 		w.outcome(p, b, offset, nil)
 	case answers.Again:
-		p.pause = min(max(2*p.pause, firstPause), longestPause)
-		p.resend = time.Now().Add(p.pause)
-		w.stale = true
+		p.later()
+		w.again(fmt.Errorf("write to %s/%d: %w", p.topic.name, p.index, err))
 	default:
 		w.fail(fmt.Errorf("write to %s/%d: %w", p.topic.name, p.index, err))
 	}
@@ -253,8 +272,11 @@ func (w *Writer) unanswered(err error) {
 		w.fail(err)
 		return
 	}
-	w.stale = true
+	w.again(err)
 }
+
+// again notes an answer after which things may be better: where the leaders are by then is asked first.
+func (w *Writer) again(trouble error) { w.trouble, w.stale = trouble, true }
 
 func metadata(ctx context.Context, client *kgo.Client, topics []string) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
 )
 
 // Init initialises the transactional id, which ends whatever is open on it.
@@ -74,7 +72,10 @@ func (w *Writer) join(partitions []*partition) {
 		return
 	}
 	if err != nil {
-		w.rejoin(err)
+		for _, p := range partitions {
+			p.later()
+		}
+		w.unanswered(err)
 		return
 	}
 	for _, t := range resp.Topics {
@@ -83,25 +84,18 @@ func (w *Writer) join(partitions []*partition) {
 			if known == nil || int(rp.Partition) >= len(known.partitions) {
 				continue
 			}
+			p := known.partitions[rp.Partition]
 			if err := codeError(rp.ErrorCode); err != nil {
-				w.rejoin(fmt.Errorf("add %s/%d to the transaction: %w", t.Topic, rp.Partition, err))
+				p.later()
+				w.unanswered(fmt.Errorf("add %s/%d to the transaction: %w", t.Topic, rp.Partition, err))
 				if w.err != nil {
 					return
 				}
 				continue
 			}
-			known.partitions[rp.Partition].joined = true
+			p.joined, p.pause = true, 0
 		}
 	}
-}
-
-// rejoin fails unless the question may be asked again, which the next look for partitions leads to.
-func (w *Writer) rejoin(err error) {
-	if answers.React(answers.Produce, err) != answers.Again {
-		w.fail(err)
-		return
-	}
-	w.stale = true
 }
 
 // Identity names the open transaction.

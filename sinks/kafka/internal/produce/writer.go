@@ -73,6 +73,7 @@ type Writer struct {
 	packed  bytes.Buffer
 	looked  time.Time // when the partitions were asked for
 	stale   bool      // a leader has moved
+	trouble error     // the last answer after which something is tried again; nil once something was written
 }
 
 // New makes a writer. It does no I/O.
@@ -126,7 +127,7 @@ func (w *Writer) Send(topicName string, partition int32, key, value []byte, head
 func (w *Writer) topic(name string) *topic {
 	t := w.topics[name]
 	if t == nil {
-		t = &topic{name: name, limit: w.cfg.BatchBytes(name), asked: true}
+		t = &topic{name: name, limit: min(w.cfg.BatchBytes(name), batchBytes), asked: true}
 		w.topics[name] = t
 		w.poke()
 	}
@@ -173,6 +174,9 @@ func (w *Writer) batch() *batch {
 	b.reset()
 	return b
 }
+
+// batchBytes is the largest batch, but for one record that is larger.
+const batchBytes = 1 << 20
 
 // maxSpare is how many buffers of batches are kept for later ones.
 const maxSpare = 64
@@ -238,7 +242,7 @@ func (w *Writer) Flush(ctx context.Context) error {
 		w.mu.Lock()
 		if w.pending > 0 && w.err == nil {
 			if err := ctx.Err(); err != nil {
-				return err
+				return errors.Join(err, w.trouble)
 			}
 			if w.ctx.Err() != nil {
 				return errClosed
