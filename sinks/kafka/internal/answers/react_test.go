@@ -73,7 +73,7 @@ var table = []row{
 	{"to be aborted", []error{kerr.TransactionAbortable}, [9]answers.Action{again, again, task, look, look, again, again, again, task}, restart},
 	{"topic or partition unknown", []error{kerr.UnknownTopicOrPartition, kafkaconn.ErrNoTopic}, repeated, restart},
 	{"topic id unknown", []error{kerr.UnknownTopicID}, [9]answers.Action{again, again, task, again, again, again, again, none, again}, restart},
-	{"topic id differs", []error{kerr.InconsistentTopicID}, repeated, restart},
+	{"topic id differs", []error{kerr.InconsistentTopicID}, repeated, unavailable},
 	{"deleted by retention meanwhile", []error{kerr.OffsetOutOfRange}, unexpected, restart},
 	{"too large", []error{kerr.MessageTooLarge, kerr.RecordListTooLarge}, unexpected, restart},
 	{"sequence broken", []error{kerr.OutOfOrderSequenceNumber, kerr.DuplicateSequenceNumber, kerr.UnknownProducerID}, unexpected, restart},

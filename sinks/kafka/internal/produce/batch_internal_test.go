@@ -83,7 +83,7 @@ func TestBatchIsWhatOthersRead(t *testing.T) {
 			require.Equal(t, int32(len(b.buf)-12), raw.Length)
 			require.EqualValues(t, 2, raw.Magic)
 			require.Equal(t, latest, raw.MaxTimestamp)
-			require.Equal(t, who, identity{raw.ProducerID, raw.ProducerEpoch, raw.Attributes == 1<<4})
+			require.Equal(t, who, identity{id: raw.ProducerID, epoch: raw.ProducerEpoch, transactional: raw.Attributes == 1<<4}) //nolint:testifylint // who is what was drawn
 			require.Equal(t, sequence, raw.FirstSequence)
 			require.Equal(t, crc32.Checksum(b.buf[21:], crc32.MakeTable(crc32.Castagnoli)), uint32(raw.CRC))
 			got = append(got, out...)

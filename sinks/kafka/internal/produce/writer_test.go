@@ -102,7 +102,7 @@ func fake(t *testing.T, answer func(n int) *kerr.Error) (brokers []string, seque
 		n    int
 		seen = map[int32][]int32{}
 	)
-	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // as kfake has it
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		mu.Lock()
 		defer mu.Unlock()
