@@ -62,7 +62,8 @@ func TestTransactionalIDsExpire(t *testing.T) {
 	for _, j := range jobs {
 		restarts, err := strconv.Atoi(orZero(c.Job(j.id).Restarts))
 		require.NoError(t, err)
-		require.LessOrEqual(t, restarts, rounds-1, "restarts without end")
+		// Each round may find the ids forgotten, the first one too where the job took long to start.
+		require.LessOrEqual(t, restarts, rounds, "restarts without end")
 		requireCanceled(t, c, j.id, j.out)
 	}
 }
