@@ -307,6 +307,9 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 	run := 0
 	var seen sightings
 	defer func() {
+		if t.Failed() {
+			return
+		}
 		t.Logf("%+v", seen)
 		require.Positive(t, seen.evicting)
 		require.Positive(t, seen.sweeping)
