@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/weir-stream/weir/internal/atomicfile"
+	"github.com/weir-stream/weir/operator"
 )
 
 // Directory is a directory that all TaskManagers share. The path is absolute.
@@ -30,20 +32,30 @@ func (d directory) Validate() error {
 func (d directory) Open(context.Context) (Store, error) {
 	root := filepath.Clean(string(d))
 	if err := atomicfile.MkdirAll(filepath.Join(root, hidden), 0o755); err != nil {
-		return nil, fmt.Errorf("directory of the file sink: %w", err)
+		return nil, fmt.Errorf("directory of the file sink: %w", outside(err))
 	}
 	probe, err := os.CreateTemp(filepath.Join(root, hidden), "probe-")
 	if err != nil {
-		return nil, fmt.Errorf("directory of the file sink: %w", err)
+		return nil, fmt.Errorf("directory of the file sink: %w", outside(err))
 	}
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
-		return nil, fmt.Errorf("directory of the file sink: %w", err)
+		return nil, fmt.Errorf("directory of the file sink: %w", outside(err))
 	}
 	return &dirStore{root}, nil
 }
 
 // dirStore keeps files below a directory. Files and directories are synced before a method returns.
 type dirStore struct{ root string }
+
+// outside marks trouble of the file system that is none of the job's and may pass: it is full, read-only or out of order.
+func outside(err error) error {
+	for _, passing := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.ESTALE, syscall.ENOTCONN, syscall.EHOSTDOWN, syscall.ETIMEDOUT} {
+		if errors.Is(err, passing) {
+			return operator.Unavailable(err)
+		}
+	}
+	return err
+}
 
 const (
 	pendingSuffix  = ".pending"
@@ -52,7 +64,8 @@ const (
 
 func (s *dirStore) path(name string) string { return filepath.Join(s.root, filepath.FromSlash(name)) }
 
-func (s *dirStore) Create(ctx context.Context, name string) (File, error) {
+func (s *dirStore) Create(ctx context.Context, name string) (_ File, err error) {
+	defer func() { err = outside(err) }()
 	path := s.path(name)
 	if err := atomicfile.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -77,8 +90,14 @@ type dirFile struct {
 	path string
 }
 
-func (f *dirFile) Seal(context.Context) error {
-	err := f.Sync()
+func (f *dirFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	return n, outside(err)
+}
+
+func (f *dirFile) Seal(context.Context) (err error) {
+	defer func() { err = outside(err) }()
+	err = f.Sync()
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
@@ -91,7 +110,8 @@ func (f *dirFile) Seal(context.Context) error {
 	return atomicfile.SyncDir(filepath.Dir(f.path))
 }
 
-func (f *dirFile) Discard() error {
+func (f *dirFile) Discard() (err error) {
+	defer func() { err = outside(err) }()
 	_ = f.Close()
 	return removed(os.Remove(f.Name()))
 }
@@ -103,7 +123,8 @@ func removed(err error) error {
 	return err
 }
 
-func (s *dirStore) Publish(_ context.Context, from, to string) error {
+func (s *dirStore) Publish(_ context.Context, from, to string) (err error) {
+	defer func() { err = outside(err) }()
 	if err := atomicfile.MkdirAll(filepath.Dir(s.path(to)), 0o755); err != nil {
 		return err
 	}
@@ -111,7 +132,7 @@ func (s *dirStore) Publish(_ context.Context, from, to string) error {
 		return err
 	}
 	// The new name first: a crash in between then leaves both or the new one, never none.
-	err := atomicfile.SyncDir(filepath.Dir(s.path(to)))
+	err = atomicfile.SyncDir(filepath.Dir(s.path(to)))
 	if serr := atomicfile.SyncDir(filepath.Dir(s.path(from))); err == nil {
 		err = removed(serr) // another try has taken it away
 	}
@@ -121,8 +142,9 @@ func (s *dirStore) Publish(_ context.Context, from, to string) error {
 	return err
 }
 
-func (s *dirStore) Exists(_ context.Context, name string) (bool, error) {
-	_, err := os.Stat(s.path(name))
+func (s *dirStore) Exists(_ context.Context, name string) (_ bool, err error) {
+	defer func() { err = outside(err) }()
+	_, err = os.Stat(s.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -137,10 +159,12 @@ func (s *dirStore) Exists(_ context.Context, name string) (bool, error) {
 }
 
 func (s *dirStore) Read(_ context.Context, name string) ([]byte, error) {
-	return os.ReadFile(s.path(name))
+	data, err := os.ReadFile(s.path(name))
+	return data, outside(err)
 }
 
-func (s *dirStore) Replace(_ context.Context, name string, data []byte) error {
+func (s *dirStore) Replace(_ context.Context, name string, data []byte) (err error) {
+	defer func() { err = outside(err) }()
 	path := s.path(name)
 	if err := atomicfile.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -164,13 +188,14 @@ func (s *dirStore) List(_ context.Context, prefix string) iter.Seq2[string, erro
 			return nil
 		})
 		if err != nil {
-			yield("", err)
+			yield("", outside(err))
 		}
 	}
 }
 
 // Remove takes the directory with its last file, unless it is the place itself.
-func (s *dirStore) Remove(_ context.Context, name string) error {
+func (s *dirStore) Remove(_ context.Context, name string) (err error) {
+	defer func() { err = outside(err) }()
 	path := s.path(name)
 	if err := removed(os.Remove(path)); err != nil {
 		return err
