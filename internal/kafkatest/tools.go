@@ -9,7 +9,7 @@ import (
 
 // tools are the main classes of Kafka's own command-line tools, by the names that its distribution gives them.
 var tools = map[string]string{
-	"kafka-configs.sh":          "kafka.admin.ConfigCommand",
+	"kafka-configs.sh":          "org.apache.kafka.tools.ConfigCommand",
 	"kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 	"kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
 	"kafka-consumer-groups.sh":  "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",

@@ -29,10 +29,13 @@ A job ends its transactions by itself: by the commit after a completed checkpoin
 func (a *app) txnList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [JOB]",
-		Short: "List open, prepared and not long ago committed transactions",
+		Short: "List open and prepared transactions, and what is in front of readers",
 		Long: `List the transactions of a job, or of all jobs that run or ended with unsettled ones: their state, checkpoint, partitions and age, and how
 long their system leaves them open. Then the places whose readers do not see everything that is written, whose transaction that is, and what
 ends it. A transaction marked '*' is listed by a completed checkpoint and must be committed.
+
+Committed ones are shown while Weir still has them in hand only: those of a running job until it has taken note of the commit, those that the last
+checkpoint of an ended job lists for as long as it is kept. So 'no transactions' of a running job means that it has committed what it has.
 
 A running job's own workers look; for a job that has ended a worker is started that looks and changes nothing.`,
 		Example: "  weir txn list\n  weir txn list totals -o json",
