@@ -24,6 +24,8 @@ RESCALES ?= 10
 CRASH    ?= freeze error confluent
 # How long the robustness suite watches the number of clients and transactional ids; empty leaves it out.
 WATCH    ?= 15m
+# How long the robustness suite has one key with nine tenths of twice what can be worked off; draining takes as long again. Empty leaves it out.
+HOTKEY   ?= 5m
 # How often the robustness suite moves the coordinators of transactions, every 10 s; empty leaves it out.
 MOVES    ?= 18
 # Tests of all packages: without debug information, which takes a third of the time to link, and without vet, which lint runs.
@@ -68,6 +70,7 @@ test-robustness: check-test-tools ## random faults against a model: make test-ro
 	WEIR_ROUNDS=$(ROLLS) go test -count=1 -timeout 20m -run TestRollingRestarts ./test/e2e
 	$(if $(RESCALES),WEIR_RESCALE_ROUNDS=$(RESCALES) go test -count=1 -timeout 30m -run TestRescaleUnderLoadWithKills ./test/e2e)
 	$(if $(RESCALES),WEIR_RESCALE_KEYS=1000000 go test -count=1 -timeout 10m -run TestRescaleOfManyKeys -v ./test/e2e)
+	$(if $(HOTKEY),WEIR_HOT_KEY_DURATION=$(HOTKEY) go test -count=1 -timeout 1h -run TestCheckpointsGoOnWithOneHotKey -v ./test/e2e)
 	$(if $(WATCH),WEIR_IDS_DURATION=$(WATCH) go test -count=1 -timeout 2h -run TestClientsAndIDsStayFew ./test/e2e)
 	$(if $(MOVES),WEIR_COORDINATOR_MOVES=$(MOVES) WEIR_COORDINATOR_PAUSE=10s go test -count=1 -timeout 20m -run TestCoordinatorsMove ./test/e2e)
 

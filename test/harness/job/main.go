@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weir-stream/weir/internal/orders"
@@ -26,7 +27,7 @@ func main() { stream.Main(job) }
 type options struct {
 	shape, brokers, in, out, out2, client, prefix, policy, deadLetters, start string
 
-	postgres, dir, goroutines string
+	postgres, dir, goroutines, brake string
 
 	mechanism, user, password, ca, cert, key, group string
 
@@ -43,7 +44,7 @@ type options struct {
 func parse() (options, error) {
 	o := options{checkpoints: stream.DefaultCheckpoints()}
 	f := flag.NewFlagSet("job", flag.ContinueOnError)
-	f.StringVar(&o.shape, "shape", "orders", "orders, crash, pass, keyed, count, hoard, slow, windows, tables, boom, badplan, or one of package sequences")
+	f.StringVar(&o.shape, "shape", "orders", "orders, crash, pass, keyed, count, hoard, slow, braked, windows, tables, boom, badplan, or one of package sequences")
 	f.StringVar(&o.brokers, "brokers", "", "bootstrap servers")
 	f.StringVar(&o.in, "in", "", "input topic")
 	f.StringVar(&o.out, "out", "", "output topic")
@@ -70,7 +71,8 @@ func parse() (options, error) {
 	f.IntVar(&o.maxRecordBytes, "max-record-bytes", 0, "0 takes the topic's")
 	f.IntVar(&o.fetchBytes, "fetch-bytes", 0, "per partition; 0 takes the default")
 	f.IntVar(&o.sourceParallelism, "source-parallelism", 0, "0 takes the job's")
-	f.DurationVar(&o.delay, "delay", 0, "of shape slow, for each record with key slow")
+	f.DurationVar(&o.delay, "delay", 0, "of shape slow, for each record with key slow; of shape braked, for each record that is written")
+	f.StringVar(&o.brake, "brake", "", "of shape braked, a file: while it is there, writing takes ten times as long")
 	f.DurationVar(&o.idle, "idle", -1, "idle timeout of shape windows; 0 for never, -1ns for the default")
 	f.DurationVar(&o.window, "window", time.Second, "length of the windows of shape crash")
 	f.DurationVar(&o.restartDelay, "restart-delay", -1, "of every restart but the first; -1ns takes the default")
@@ -130,6 +132,18 @@ func job(env *stream.Env) error {
 			}
 		}).Named("slow")
 		stream.To(out, "out", o.to())
+	case "braked":
+		b := &brake{file: o.brake, delay: o.delay}
+		byKey := stream.KeyBy(o.from(env), keyOf)
+		out := stream.Process(byKey, func(*stream.States[string]) stream.Handler[string, message, message] {
+			return stream.Handler[string, message, message]{
+				Record: func(ctx *stream.Context[string, message], m message) error { return ctx.Emit(m) },
+			}
+		}).Named("pass")
+		stream.To(out, "out", kafkasink.New(o.brokers, o.out, func(m message) (kafkasink.Record, error) {
+			b.wait()
+			return kafkasink.Record{Key: m.Key, Value: m.Value, Headers: m.Headers, Timestamp: m.At}, nil
+		}, o.sink()...))
 	case "windows":
 		strategy := stream.Monotonous()
 		switch {
@@ -239,6 +253,35 @@ func (o options) sink() []kafkasink.Option {
 		opts = append(opts, kafkasink.DeadLetterTopic(o.deadLetters))
 	}
 	return opts
+}
+
+// brake slows the sinks of a process down, to one rate for all of them. It sleeps in pieces that a clock can measure.
+type brake struct {
+	file  string
+	delay time.Duration
+
+	mu     sync.Mutex
+	owed   time.Duration
+	looked time.Time
+	on     bool
+}
+
+func (b *brake) wait() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := time.Now(); now.Sub(b.looked) > 20*time.Millisecond {
+		_, err := os.Stat(b.file)
+		b.looked, b.on = now, err == nil
+	}
+	b.owed += b.delay
+	if b.on {
+		b.owed += 9 * b.delay
+	}
+	if b.owed >= 2*time.Millisecond {
+		begun := time.Now()
+		time.Sleep(b.owed)
+		b.owed -= time.Since(begun)
+	}
 }
 
 func messageTime(m message) time.Time { return m.At }
