@@ -51,8 +51,9 @@ func TestCheckpointsGoOnWithOneHotKey(t *testing.T) {
 	if span == 0 {
 		c.Produce(records...)
 	} else {
-		resident = produceOver(t, c, span, out, records)
-		awaitEnd(t, c, out, n, 2*span)
+		look := func() { resident = append(resident, footprintOf(t, c, out).resident) }
+		produceOver(t, c, span, records, look)
+		awaitEnd(t, c, out, n, 2*span, look)
 	}
 	harness.RequireNumbers(t, c.AwaitCommitted(out, n, 2*time.Duration(n)*delay+30*time.Second), 1, n)
 	took := time.Since(began)
@@ -81,30 +82,35 @@ func takenSince(watch *harness.CheckpointWatch, began time.Time) (taken int, lon
 	return taken, longest
 }
 
-// produceOver writes records evenly over a time, and returns the memory of the workers now and then, in kB.
-func produceOver(t *testing.T, c *harness.Cluster, span time.Duration, out string, records []*kgo.Record) (resident []int) {
+// produceOver writes records evenly over a time, and looks at something now and then.
+func produceOver(t *testing.T, c *harness.Cluster, span time.Duration, records []*kgo.Record, look func()) {
 	t.Helper()
-	looks := int(span / (5 * time.Second))
-	began, sent := time.Now(), 0
+	const every = 10 * time.Second
+	began, sent, looks := time.Now(), 0, time.Duration(0)
 	for sent < len(records) {
 		due := min(len(records), int(float64(len(records))*time.Since(began).Seconds()/span.Seconds())+1)
 		c.Produce(records[sent:due]...)
 		sent = due
-		if len(resident) < looks*sent/len(records) {
-			resident = append(resident, footprintOf(t, c, out).resident)
+		if time.Since(began) > looks*every {
+			looks++
+			look()
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return resident
 }
 
-// awaitEnd waits until at least n offsets of a topic are committed, without reading them.
-func awaitEnd(t *testing.T, c *harness.Cluster, topic string, n int, timeout time.Duration) {
+// awaitEnd waits until at least n offsets of a topic are committed, without reading them, and looks at something every 10 s.
+func awaitEnd(t *testing.T, c *harness.Cluster, topic string, n int, timeout time.Duration, look func()) {
 	t.Helper()
 	client, err := c.Broker.Client()
 	require.NoError(t, err)
 	defer client.Close()
+	looked := time.Now()
 	harness.Eventually(t, timeout, "the job to have worked everything off", func() error {
+		if time.Since(looked) > 10*time.Second {
+			look()
+			looked = time.Now()
+		}
 		ends, err := kadm.NewClient(client).ListCommittedOffsets(t.Context(), topic)
 		if err != nil {
 			return err
@@ -158,7 +164,7 @@ func TestCheckpointsGoOnWhenTheSinkSlowsDown(t *testing.T) {
 		time.Sleep(over)
 		return float64(emitted()-before) / time.Since(began).Seconds()
 	}
-	awaitEnd(t, c, out, n/20, 40*time.Second)
+	awaitEnd(t, c, out, n/20, 40*time.Second, func() {})
 	full := rate(2 * time.Second)
 	braked := time.Now()
 	require.NoError(t, os.WriteFile(brake, nil, 0o600))

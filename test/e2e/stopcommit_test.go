@@ -35,6 +35,7 @@ func TestStopWhoseLastCommitFails(t *testing.T) {
 		JobManagers: 1, TaskManagers: 1, Slots: 5,
 		ConfigureJobManager: func(cfg *jobmanager.Config) { cfg.RecoveryBudget = 5 * time.Second },
 	}, broker)
+	tm := c.TaskManagers()[0]
 	dir := "file://" + filepath.Join(c.Dir, "savepoints")
 	args := func(j *stopping) []string {
 		return append([]string{"--shape", "pass", "--in", j.in, "--out", j.out, "--recovery-budget", "1s"}, seldom...)
@@ -51,14 +52,13 @@ func TestStopWhoseLastCommitFails(t *testing.T) {
 			}
 			return nil
 		})
-		c.ArmRole(localcluster.Worker, faultpoint.CommitDue, "hang,job="+name)
+		c.Arm(tm, faultpoint.CommitDue, "hang,job="+name)
 		stop := []string{"stop", j.id}
 		if savepoint {
 			stop = append(stop, "--savepoint", dir)
 		}
 		go func() { j.stop <- c.Weir(stop...) }()
-		_, err := c.AwaitRoleFired(localcluster.Worker, faultpoint.CommitDue, 30*time.Second)
-		require.NoError(t, err)
+		c.AwaitFired(tm, faultpoint.CommitDue, 30*time.Second)
 		j.txn, j.records = prepared(t, c, j.id)
 		require.Positive(t, j.records)
 		return j
@@ -95,7 +95,7 @@ func TestStopWhoseLastCommitFails(t *testing.T) {
 			require.Contains(t, r.Stderr, "was not stopped but is FAILED")
 		} else {
 			require.Equal(t, "JOB_STATE_STOPPED", v.State)
-			require.Contains(t, r.Stderr, "unsettled")
+			require.Contains(t, r.Stderr, fmt.Sprintf("is lost: transactions 1, records %d", j.records))
 		}
 		require.NoDirExists(t, filepath.Join(c.Dir, "savepoints"))
 		require.Empty(t, openOf(t, c, j.id))

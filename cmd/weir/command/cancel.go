@@ -82,10 +82,21 @@ func waitingFor(j *jobv1.Job) string {
 	return ""
 }
 
-// unsettled is the error of a job that ended with transactions left open.
+// unsettled is the error of a job that ended with transactions left open or with output that is lost.
 func unsettled(j *jobv1.Job) error {
-	if j.GetUnsettled() == "" {
+	if j.GetUnsettled() != "" {
+		return fmt.Errorf("job %s ended with unsettled transactions: %s", j.GetId(), j.GetUnsettled())
+	}
+	transactions, records := 0, int64(0)
+	for _, l := range j.GetLost() {
+		if !l.GetAccepted() {
+			transactions++
+			records += max(0, l.GetRecords())
+		}
+	}
+	if transactions == 0 {
 		return nil
 	}
-	return fmt.Errorf("job %s ended with unsettled transactions: %s", j.GetId(), j.GetUnsettled())
+	return fmt.Errorf("output of job %[1]s is lost: transactions %[2]d, records %[3]d; 'weir show %[1]s' names them, and 'weir submit --from %[1]s@last --accept-loss' goes on without them",
+		j.GetId(), transactions, records)
 }
