@@ -112,6 +112,7 @@ func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 	harness.Eventually(t, time.Minute, "storage to hold what the retained checkpoints need, and nothing else", func() error {
 		return tidy(t, c, id)
 	})
+	sweepsWhatNobodyKnows(t, c, id)
 	c.MustWeir("cancel", id)
 	again := c.Topic(2, nil)
 	args[5] = again
@@ -119,6 +120,34 @@ func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 	c.WaitState(next, "RUNNING", 30*time.Second)
 	c.MustWeir("cancel", next)
 	requireNoneOpen(t, c, next, again)
+}
+
+// sweepsWhatNobodyKnows lays files of an unknown job beside those of one that runs.
+func sweepsWhatNobodyKnows(t *testing.T, c *harness.Cluster, id string) {
+	t.Helper()
+	folders, err := filepath.Glob(filepath.Join(c.Dir, "storage", "*", "jobs"))
+	require.NoError(t, err)
+	require.Len(t, folders, 1)
+	old, young := filepath.Join(folders[0], "unknown", "state", "1", "in-0", "in", "1-1"), filepath.Join(folders[0], "unknown", "state", "1", "in-0", "in", "2-1")
+	require.NoError(t, os.MkdirAll(filepath.Dir(old), 0o700))
+	for _, f := range []string{old, young} {
+		require.NoError(t, os.WriteFile(f, []byte("left"), 0o600))
+	}
+	at := time.Now().Add(-25 * time.Hour)
+	require.NoError(t, os.Chtimes(old, at, at))
+	for _, swept := range []string{
+		c.MustWeir("storage", "sweep", "--dry-run"),
+		c.MustWeir("storage", "sweep"),
+	} {
+		require.Contains(t, swept, "unknown/state/1/in-0/in/1-1")
+		require.Contains(t, swept, "\n1 file with 4 B ")
+	}
+	require.NoFileExists(t, old)
+	require.FileExists(t, young)
+	require.NoError(t, tidy(t, c, id))
+	r := c.Weir("storage", "sweep", "--older-than", "1s")
+	require.Equal(t, 1, r.Code)
+	require.Contains(t, r.Stderr, "less than 1m0s")
 }
 
 // tidy compares the files of an idle job with what its retained checkpoints refer to.

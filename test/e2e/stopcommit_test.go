@@ -88,7 +88,7 @@ func TestStopWhoseLastCommitFails(t *testing.T) {
 		v := c.Job(j.id)
 		shown := c.MustWeir("show", j.id)
 		require.Contains(t, shown, fmt.Sprintf("transaction %s  %d records: %s/0 (%d), lost;", j.txn, j.records, j.out, j.records))
-		require.Contains(t, shown, "was aborted after it was prepared")
+		require.Contains(t, shown, "its control markers say so")
 		if savepoint {
 			require.Equal(t, "JOB_STATE_FAILED", v.State)
 			require.Empty(t, v.Savepoint)
@@ -97,7 +97,9 @@ func TestStopWhoseLastCommitFails(t *testing.T) {
 			require.Equal(t, "JOB_STATE_STOPPED", v.State)
 			require.Contains(t, r.Stderr, fmt.Sprintf("is lost: transactions 1, records %d", j.records))
 		}
-		require.NoDirExists(t, filepath.Join(c.Dir, "savepoints"))
+		copies, err := filepath.Glob(filepath.Join(c.Dir, "savepoints", "*"))
+		require.NoError(t, err)
+		require.Empty(t, copies)
 		require.Empty(t, openOf(t, c, j.id))
 		refusedWith(t, c.Weir(append([]string{"submit", "--from", j.id + "@last", c.Binaries.Job, "--", "--brokers", c.Broker.Addr()}, args(j)...)...), "is lost", "--accept-loss")
 		again(j, 101, "--accept-loss")

@@ -162,6 +162,25 @@ func (c *cluster) ListCheckpoints(ctx context.Context, m *jobv1.ListCheckpointsR
 	}}, c.take(ctx, m)
 }
 
+func (c *cluster) SweepStorage(ctx context.Context, m *jobv1.SweepStorageRequest) (*jobv1.SweepStorageResponse, error) {
+	c.mu.Lock()
+	more := len(c.requests) == 0 && !m.GetDryRun()
+	c.mu.Unlock()
+	resp := &jobv1.SweepStorageResponse{More: more, Orphans: []*jobv1.Orphan{{
+		Name: "c/jobs/job0/state/1/count-0/count/5-0", Size: 3 << 20, AgeMs: 50 * 3600 * 1000, Reason: "its job is not known any more",
+	}}}
+	if !more {
+		resp.LeftAlone = []string{"files of job job1: c/jobs/job1/checkpoints/7/metadata cannot be read: it is damaged"}
+		if !m.GetDryRun() {
+			resp.Orphans = append(resp.Orphans, &jobv1.Orphan{
+				Name: "c/jobs/job2/checkpoints/3/metadata", Size: 500, AgeMs: 25 * 3600 * 1000,
+				Reason: "its job has ended, and no checkpoint that is kept needs it", Error: "permission denied",
+			})
+		}
+	}
+	return resp, c.take(ctx, m)
+}
+
 func (c *cluster) ReadLogs(m *jobv1.ReadLogsRequest, st grpc.ServerStreamingServer[jobv1.ReadLogsResponse]) error {
 	if c.noLogs {
 		return c.take(st.Context(), m)
@@ -346,6 +365,7 @@ func TestTables(t *testing.T) {
 		"explain":     {nil, []string{"explain", "totals"}},
 		"logs":        {nil, []string{"logs", "totals", "--tail", "5"}},
 		"members":     {nil, []string{"members"}},
+		"sweep":       {nil, []string{"storage", "sweep", "--dry-run"}},
 		"list_json":   {[]*jobv1.Job{endedJob(jobv1.JobState_JOB_STATE_FAILED)}, []string{"list", "-o", "json"}},
 		"logs_json":   {nil, []string{"logs", "totals", "-o", "json"}},
 	} {
@@ -355,6 +375,34 @@ func TestTables(t *testing.T) {
 			golden(t, name, "stdout:\n"+out+"\nstderr:\n"+messages)
 		})
 	}
+}
+
+func TestSweepGoesOnAndTellsWhatItCouldNotDelete(t *testing.T) {
+	c := newCluster(t)
+	code, out, messages := c.run(t, "storage", "sweep", "--older-than", "25h")
+	require.Equal(t, 1, code)
+	require.Len(t, c.requests, 2, "there were more than one answer held")
+	for _, m := range c.requests {
+		require.EqualValues(t, 25*3600*1000, m.(*jobv1.SweepStorageRequest).GetOlderThanMs())
+		require.False(t, m.(*jobv1.SweepStorageRequest).GetDryRun())
+	}
+	require.Contains(t, out, "needs it; not deleted: permission denied\n")
+	require.Contains(t, out, "2 files with 6.0 MiB deleted\n")
+	require.Contains(t, messages, "left alone: files of job job1")
+	require.Contains(t, messages, "1 of 3 files could not be deleted")
+}
+
+func TestAStopThatLostOutputFails(t *testing.T) {
+	j := endedJob(jobv1.JobState_JOB_STATE_STOPPED)
+	j.Unsettled = ""
+	j.Lost = []*jobv1.LostOutput{{Transaction: "t1", Records: 70}, {Transaction: "t2", Records: 30}, {Transaction: "t3", Records: 5, Accepted: true}}
+	code, out, messages := newCluster(t, j).run(t, "stop", "totals")
+	require.Equal(t, 1, code)
+	require.NotEmpty(t, out, "it is stopped all the same")
+	require.Contains(t, messages, "is lost: transactions 2, records 100;")
+	j.Lost = j.Lost[2:]
+	code, _, messages = newCluster(t, j).run(t, "stop", "totals")
+	require.Zero(t, code, messages)
 }
 
 func TestJSONReadsBack(t *testing.T) {

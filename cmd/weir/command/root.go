@@ -113,7 +113,7 @@ id: repeated with the same one, also to a later leader, it is done once and give
 		}
 	}
 	add("jobs", app.submit(), app.list(), app.show(), app.explain(), app.cancel(), app.stop(), app.savepoint(), app.rescale(), app.checkpoints(), app.state(), app.txn(), app.logs())
-	add("cluster", app.jobManager(), app.taskManager(), app.members(), app.config())
+	add("cluster", app.jobManager(), app.taskManager(), app.members(), app.storage(), app.config())
 	root.AddCommand(app.version(), app.demo(), app.demoJob())
 	return root
 }

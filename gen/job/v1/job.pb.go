@@ -4181,6 +4181,204 @@ func (x *ReadLogsResponse) GetChunk() []byte {
 	return nil
 }
 
+type SweepStorageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only files that have not changed for this long, by the clocks of the storage and of the leader, in milliseconds.
+	OlderThanMs uint64 `protobuf:"varint,1,opt,name=older_than_ms,json=olderThanMs,proto3" json:"older_than_ms,omitempty"`
+	// Name what would be deleted, and delete nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SweepStorageRequest) Reset() {
+	*x = SweepStorageRequest{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SweepStorageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SweepStorageRequest) ProtoMessage() {}
+
+func (x *SweepStorageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SweepStorageRequest.ProtoReflect.Descriptor instead.
+func (*SweepStorageRequest) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SweepStorageRequest) GetOlderThanMs() uint64 {
+	if x != nil {
+		return x.OlderThanMs
+	}
+	return 0
+}
+
+func (x *SweepStorageRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// Orphan is a file on checkpoint storage that nothing refers to and nothing can come to refer to.
+type Orphan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Below the storage's URL.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// In bytes.
+	Size  uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	AgeMs uint64 `protobuf:"varint,3,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// Why nobody needs it.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Why it was not deleted; empty when it was, or in a dry run.
+	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Orphan) Reset() {
+	*x = Orphan{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Orphan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Orphan) ProtoMessage() {}
+
+func (x *Orphan) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Orphan.ProtoReflect.Descriptor instead.
+func (*Orphan) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *Orphan) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Orphan) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Orphan) GetAgeMs() uint64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *Orphan) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Orphan) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type SweepStorageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of their names.
+	Orphans []*Orphan `protobuf:"bytes,1,rep,name=orphans,proto3" json:"orphans,omitempty"`
+	// There are more than one answer holds.
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// In sentences, what was left alone because it could not be told what is needed of it.
+	LeftAlone     []string `protobuf:"bytes,3,rep,name=left_alone,json=leftAlone,proto3" json:"left_alone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SweepStorageResponse) Reset() {
+	*x = SweepStorageResponse{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SweepStorageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SweepStorageResponse) ProtoMessage() {}
+
+func (x *SweepStorageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SweepStorageResponse.ProtoReflect.Descriptor instead.
+func (*SweepStorageResponse) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *SweepStorageResponse) GetOrphans() []*Orphan {
+	if x != nil {
+		return x.Orphans
+	}
+	return nil
+}
+
+func (x *SweepStorageResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *SweepStorageResponse) GetLeftAlone() []string {
+	if x != nil {
+		return x.LeftAlone
+	}
+	return nil
+}
+
 var File_weir_job_v1_job_proto protoreflect.FileDescriptor
 
 const file_weir_job_v1_job_proto_rawDesc = "" +
@@ -4560,7 +4758,21 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x10ReadLogsResponse\x12%\n" +
 	"\x0etaskmanager_id\x18\x01 \x01(\tR\rtaskmanagerId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x14\n" +
-	"\x05chunk\x18\x03 \x01(\fR\x05chunk*\x95\x01\n" +
+	"\x05chunk\x18\x03 \x01(\fR\x05chunk\"R\n" +
+	"\x13SweepStorageRequest\x12\"\n" +
+	"\rolder_than_ms\x18\x01 \x01(\x04R\volderThanMs\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"u\n" +
+	"\x06Orphan\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x15\n" +
+	"\x06age_ms\x18\x03 \x01(\x04R\x05ageMs\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"x\n" +
+	"\x14SweepStorageResponse\x12-\n" +
+	"\aorphans\x18\x01 \x03(\v2\x13.weir.job.v1.OrphanR\aorphans\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x1d\n" +
+	"\n" +
+	"left_alone\x18\x03 \x03(\tR\tleftAlone*\x95\x01\n" +
 	"\fPartitioning\x12\x1c\n" +
 	"\x18PARTITIONING_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14PARTITIONING_FORWARD\x10\x01\x12\x15\n" +
@@ -4595,7 +4807,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x19CHECKPOINT_STAGE_ALIGNING\x10\x01\x12\x1d\n" +
 	"\x19CHECKPOINT_STAGE_SNAPSHOT\x10\x02\x12\x1c\n" +
 	"\x18CHECKPOINT_STAGE_WRITING\x10\x03\x12\x19\n" +
-	"\x15CHECKPOINT_STAGE_DONE\x10\x042\xc0\b\n" +
+	"\x15CHECKPOINT_STAGE_DONE\x10\x042\x95\t\n" +
 	"\n" +
 	"JobService\x12[\n" +
 	"\x0eUploadArtifact\x12\".weir.job.v1.UploadArtifactRequest\x1a#.weir.job.v1.UploadArtifactResponse(\x01\x12J\n" +
@@ -4611,7 +4823,8 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"RescaleJob\x12\x1e.weir.job.v1.RescaleJobRequest\x1a\x1f.weir.job.v1.RescaleJobResponse\x12\\\n" +
 	"\x0fListCheckpoints\x12#.weir.job.v1.ListCheckpointsRequest\x1a$.weir.job.v1.ListCheckpointsResponse\x12_\n" +
 	"\x10ListTransactions\x12$.weir.job.v1.ListTransactionsRequest\x1a%.weir.job.v1.ListTransactionsResponse\x12e\n" +
-	"\x12ResolveTransaction\x12&.weir.job.v1.ResolveTransactionRequest\x1a'.weir.job.v1.ResolveTransactionResponse\x12I\n" +
+	"\x12ResolveTransaction\x12&.weir.job.v1.ResolveTransactionRequest\x1a'.weir.job.v1.ResolveTransactionResponse\x12S\n" +
+	"\fSweepStorage\x12 .weir.job.v1.SweepStorageRequest\x1a!.weir.job.v1.SweepStorageResponse\x12I\n" +
 	"\bReadLogs\x12\x1c.weir.job.v1.ReadLogsRequest\x1a\x1d.weir.job.v1.ReadLogsResponse0\x01B.Z,github.com/weir-stream/weir/gen/job/v1;jobv1b\x06proto3"
 
 var (
@@ -4627,7 +4840,7 @@ func file_weir_job_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_job_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_weir_job_v1_job_proto_goTypes = []any{
 	(Partitioning)(0),                  // 0: weir.job.v1.Partitioning
 	(Guarantee)(0),                     // 1: weir.job.v1.Guarantee
@@ -4681,9 +4894,12 @@ var file_weir_job_v1_job_proto_goTypes = []any{
 	(*ResolveTransactionResponse)(nil), // 49: weir.job.v1.ResolveTransactionResponse
 	(*ReadLogsRequest)(nil),            // 50: weir.job.v1.ReadLogsRequest
 	(*ReadLogsResponse)(nil),           // 51: weir.job.v1.ReadLogsResponse
-	nil,                                // 52: weir.job.v1.Job.OperatorParallelismEntry
-	nil,                                // 53: weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
-	nil,                                // 54: weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
+	(*SweepStorageRequest)(nil),        // 52: weir.job.v1.SweepStorageRequest
+	(*Orphan)(nil),                     // 53: weir.job.v1.Orphan
+	(*SweepStorageResponse)(nil),       // 54: weir.job.v1.SweepStorageResponse
+	nil,                                // 55: weir.job.v1.Job.OperatorParallelismEntry
+	nil,                                // 56: weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
+	nil,                                // 57: weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
 }
 var file_weir_job_v1_job_proto_depIdxs = []int32{
 	1,  // 0: weir.job.v1.Operator.guarantee:type_name -> weir.job.v1.Guarantee
@@ -4709,49 +4925,52 @@ var file_weir_job_v1_job_proto_depIdxs = []int32{
 	22, // 20: weir.job.v1.Job.last_checkpoint:type_name -> weir.job.v1.Checkpoint
 	16, // 21: weir.job.v1.Job.failures:type_name -> weir.job.v1.Failure
 	13, // 22: weir.job.v1.Job.lost:type_name -> weir.job.v1.LostOutput
-	52, // 23: weir.job.v1.Job.operator_parallelism:type_name -> weir.job.v1.Job.OperatorParallelismEntry
-	53, // 24: weir.job.v1.SubmitJobRequest.operator_parallelism:type_name -> weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
+	55, // 23: weir.job.v1.Job.operator_parallelism:type_name -> weir.job.v1.Job.OperatorParallelismEntry
+	56, // 24: weir.job.v1.SubmitJobRequest.operator_parallelism:type_name -> weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
 	23, // 25: weir.job.v1.GetJobResponse.job:type_name -> weir.job.v1.Job
 	23, // 26: weir.job.v1.ListJobsResponse.jobs:type_name -> weir.job.v1.Job
 	2,  // 27: weir.job.v1.ExplainJobResponse.state:type_name -> weir.job.v1.JobState
 	33, // 28: weir.job.v1.ExplainJobResponse.findings:type_name -> weir.job.v1.Finding
-	54, // 29: weir.job.v1.RescaleJobRequest.operator_parallelism:type_name -> weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
+	57, // 29: weir.job.v1.RescaleJobRequest.operator_parallelism:type_name -> weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
 	22, // 30: weir.job.v1.ListCheckpointsResponse.checkpoints:type_name -> weir.job.v1.Checkpoint
 	45, // 31: weir.job.v1.ListCheckpointsResponse.savepoints:type_name -> weir.job.v1.TakenSavepoint
 	14, // 32: weir.job.v1.ListTransactionsResponse.transactions:type_name -> weir.job.v1.Transaction
 	15, // 33: weir.job.v1.ListTransactionsResponse.held:type_name -> weir.job.v1.HeldOutput
 	14, // 34: weir.job.v1.ResolveTransactionResponse.transaction:type_name -> weir.job.v1.Transaction
-	24, // 35: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
-	26, // 36: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
-	28, // 37: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
-	30, // 38: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
-	32, // 39: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
-	35, // 40: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
-	37, // 41: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
-	39, // 42: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
-	41, // 43: weir.job.v1.JobService.RescaleJob:input_type -> weir.job.v1.RescaleJobRequest
-	43, // 44: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
-	46, // 45: weir.job.v1.JobService.ListTransactions:input_type -> weir.job.v1.ListTransactionsRequest
-	48, // 46: weir.job.v1.JobService.ResolveTransaction:input_type -> weir.job.v1.ResolveTransactionRequest
-	50, // 47: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
-	25, // 48: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
-	27, // 49: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
-	29, // 50: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
-	31, // 51: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
-	34, // 52: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
-	36, // 53: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
-	38, // 54: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
-	40, // 55: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
-	42, // 56: weir.job.v1.JobService.RescaleJob:output_type -> weir.job.v1.RescaleJobResponse
-	44, // 57: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
-	47, // 58: weir.job.v1.JobService.ListTransactions:output_type -> weir.job.v1.ListTransactionsResponse
-	49, // 59: weir.job.v1.JobService.ResolveTransaction:output_type -> weir.job.v1.ResolveTransactionResponse
-	51, // 60: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
-	48, // [48:61] is the sub-list for method output_type
-	35, // [35:48] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	53, // 35: weir.job.v1.SweepStorageResponse.orphans:type_name -> weir.job.v1.Orphan
+	24, // 36: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
+	26, // 37: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
+	28, // 38: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
+	30, // 39: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
+	32, // 40: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
+	35, // 41: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
+	37, // 42: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
+	39, // 43: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
+	41, // 44: weir.job.v1.JobService.RescaleJob:input_type -> weir.job.v1.RescaleJobRequest
+	43, // 45: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
+	46, // 46: weir.job.v1.JobService.ListTransactions:input_type -> weir.job.v1.ListTransactionsRequest
+	48, // 47: weir.job.v1.JobService.ResolveTransaction:input_type -> weir.job.v1.ResolveTransactionRequest
+	52, // 48: weir.job.v1.JobService.SweepStorage:input_type -> weir.job.v1.SweepStorageRequest
+	50, // 49: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
+	25, // 50: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
+	27, // 51: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
+	29, // 52: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
+	31, // 53: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
+	34, // 54: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
+	36, // 55: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
+	38, // 56: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
+	40, // 57: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
+	42, // 58: weir.job.v1.JobService.RescaleJob:output_type -> weir.job.v1.RescaleJobResponse
+	44, // 59: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
+	47, // 60: weir.job.v1.JobService.ListTransactions:output_type -> weir.job.v1.ListTransactionsResponse
+	49, // 61: weir.job.v1.JobService.ResolveTransaction:output_type -> weir.job.v1.ResolveTransactionResponse
+	54, // 62: weir.job.v1.JobService.SweepStorage:output_type -> weir.job.v1.SweepStorageResponse
+	51, // 63: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
+	50, // [50:64] is the sub-list for method output_type
+	36, // [36:50] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_weir_job_v1_job_proto_init() }
@@ -4770,7 +4989,7 @@ func file_weir_job_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_job_v1_job_proto_rawDesc), len(file_weir_job_v1_job_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   50,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

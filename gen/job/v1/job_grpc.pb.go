@@ -33,6 +33,7 @@ const (
 	JobService_ListCheckpoints_FullMethodName    = "/weir.job.v1.JobService/ListCheckpoints"
 	JobService_ListTransactions_FullMethodName   = "/weir.job.v1.JobService/ListTransactions"
 	JobService_ResolveTransaction_FullMethodName = "/weir.job.v1.JobService/ResolveTransaction"
+	JobService_SweepStorage_FullMethodName       = "/weir.job.v1.JobService/SweepStorage"
 	JobService_ReadLogs_FullMethodName           = "/weir.job.v1.JobService/ReadLogs"
 )
 
@@ -54,6 +55,7 @@ type JobServiceClient interface {
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
 	ListTransactions(ctx context.Context, in *ListTransactionsRequest, opts ...grpc.CallOption) (*ListTransactionsResponse, error)
 	ResolveTransaction(ctx context.Context, in *ResolveTransactionRequest, opts ...grpc.CallOption) (*ResolveTransactionResponse, error)
+	SweepStorage(ctx context.Context, in *SweepStorageRequest, opts ...grpc.CallOption) (*SweepStorageResponse, error)
 	ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error)
 }
 
@@ -188,6 +190,16 @@ func (c *jobServiceClient) ResolveTransaction(ctx context.Context, in *ResolveTr
 	return out, nil
 }
 
+func (c *jobServiceClient) SweepStorage(ctx context.Context, in *SweepStorageRequest, opts ...grpc.CallOption) (*SweepStorageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SweepStorageResponse)
+	err := c.cc.Invoke(ctx, JobService_SweepStorage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *jobServiceClient) ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &JobService_ServiceDesc.Streams[1], JobService_ReadLogs_FullMethodName, cOpts...)
@@ -225,6 +237,7 @@ type JobServiceServer interface {
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
 	ListTransactions(context.Context, *ListTransactionsRequest) (*ListTransactionsResponse, error)
 	ResolveTransaction(context.Context, *ResolveTransactionRequest) (*ResolveTransactionResponse, error)
+	SweepStorage(context.Context, *SweepStorageRequest) (*SweepStorageResponse, error)
 	ReadLogs(*ReadLogsRequest, grpc.ServerStreamingServer[ReadLogsResponse]) error
 	mustEmbedUnimplementedJobServiceServer()
 }
@@ -271,6 +284,9 @@ func (UnimplementedJobServiceServer) ListTransactions(context.Context, *ListTran
 }
 func (UnimplementedJobServiceServer) ResolveTransaction(context.Context, *ResolveTransactionRequest) (*ResolveTransactionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResolveTransaction not implemented")
+}
+func (UnimplementedJobServiceServer) SweepStorage(context.Context, *SweepStorageRequest) (*SweepStorageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SweepStorage not implemented")
 }
 func (UnimplementedJobServiceServer) ReadLogs(*ReadLogsRequest, grpc.ServerStreamingServer[ReadLogsResponse]) error {
 	return status.Error(codes.Unimplemented, "method ReadLogs not implemented")
@@ -501,6 +517,24 @@ func _JobService_ResolveTransaction_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobService_SweepStorage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SweepStorageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).SweepStorage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_SweepStorage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).SweepStorage(ctx, req.(*SweepStorageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _JobService_ReadLogs_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ReadLogsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -562,6 +596,10 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResolveTransaction",
 			Handler:    _JobService_ResolveTransaction_Handler,
+		},
+		{
+			MethodName: "SweepStorage",
+			Handler:    _JobService_SweepStorage_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
