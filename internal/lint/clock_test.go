@@ -24,7 +24,7 @@ var wallClockAllowed = map[string]string{
 	"taskmanager/worker/task/run.go waitTime":   "processing time is the wall clock",
 	"jobmanager/driver/errand.go beginErrand":   "a number that no attempt reaches; each is larger than the one before whatever the clock does",
 	"jobmanager/driver/transactions.go inquire": "a number that a former leader did not use; nothing is measured",
-	"jobmanager/driver/sweep.go Sweep":         "a file has no other age; what is referred to decides, the age is a guard beside it",
+	"jobmanager/driver/sweep.go Sweep":          "a file has no other age; what is referred to decides, the age is a guard beside it",
 	"sinks/kafka/inspect.go agesOf":             "the broker tells the start of a transaction by its clock only; shown to people, decides nothing",
 }
 
