@@ -86,14 +86,14 @@ func takenSince(watch *harness.CheckpointWatch, began time.Time) (taken int, lon
 func produceOver(t *testing.T, c *harness.Cluster, span time.Duration, records []*kgo.Record, look func()) {
 	t.Helper()
 	const every = 10 * time.Second
-	began, sent, looks := time.Now(), 0, time.Duration(0)
+	began, looked, sent := time.Now(), time.Now(), 0
 	for sent < len(records) {
 		due := min(len(records), int(float64(len(records))*time.Since(began).Seconds()/span.Seconds())+1)
 		c.Produce(records[sent:due]...)
 		sent = due
-		if time.Since(began) > looks*every {
-			looks++
+		if time.Since(looked) > every {
 			look()
+			looked = time.Now()
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
