@@ -140,7 +140,13 @@ func (d *twoPhase[T, Txn]) ResolveTransaction(ctx context.Context, r operator.Re
 	case !r.Commit && k.listed:
 		return false, fmt.Errorf("%w: completed checkpoint %d lists transaction %s, so nobody reads its records again; aborting it loses them", operator.ErrSafeguard, k.checkpoint, r.ID)
 	}
-	return d.inspector.Resolve(ctx, r.ID, k.c, r.Commit)
+	already, err = d.inspector.Resolve(ctx, r.ID, k.c, r.Commit)
+	if l := (*LostError)(nil); errors.As(err, &l) && l.Sink == "" {
+		filled := *l
+		filled.Sink, filled.Checkpoint = d.uid, k.checkpoint
+		return already, &filled
+	}
+	return already, err
 }
 
 // ended answers for a transaction that is in neither list, by what is known of how it ended.

@@ -203,6 +203,17 @@ func TestSafeguardsOfTransactionsEndedByHand(t *testing.T) {
 	}
 }
 
+func TestALossThatIsFoundByHandNamesSinkAndCheckpoint(t *testing.T) {
+	s := &shown{states: map[string]sinks.TransactionState{"t-a": sinks.TransactionAborted}}
+	s.failure = map[string]error{`resolve t-a "a" true`: &sinks.LostError{Transaction: "t-a", Aborted: true}}
+	i, _ := openShown(t, s, func(rt *operator.Runtime) { rt.SettleOnly = true })
+	_, err := i.(operator.TransactionInspector).ResolveTransaction(t.Context(), operator.Resolution{
+		ID: "t-a", Commit: true, Restored: []*snapshotv1.Committable{restored(3, "a")},
+	})
+	require.ErrorIs(t, err, sinks.ErrLost)
+	require.ErrorContains(t, err, "sink out: checkpoint 3: transaction t-a was aborted")
+}
+
 // Whoever repeats the end of a transaction that no checkpoint lists is told how it has ended, and nothing is done.
 func TestATransactionThatHasEndedBefore(t *testing.T) {
 	for name, test := range map[string]struct {
