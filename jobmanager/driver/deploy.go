@@ -124,6 +124,13 @@ func (j *job) deploy(placements []*raftv1.Placement, settle bool) {
 	}
 	j.undead[number] = workers
 	j.status.begin(j.rec, j.att)
+	if !settle {
+		since := j.failedAt
+		if since.IsZero() {
+			since = j.since
+		}
+		j.status.restoreBegins(number, j.rec.GetRestore().GetCheckpoint(), since)
+	}
 	j.enter(phasePreparing, j.prepareTimeout())
 	for _, w := range j.att.workers {
 		if j.phase != phasePreparing {
@@ -189,8 +196,11 @@ func (j *job) onWorkerEvent(ev workerEvent) {
 	case *workerv1.Event_Prepared:
 		w.prepared, w.dataAddress, w.lost = true, e.Prepared.GetDataAddress(), e.Prepared.GetLost()
 		if j.phase == phasePreparing && j.att.every(func(w *worker) bool { return w.prepared }) {
+			j.status.restoreReaches(j.att.number, allPrepared)
 			j.start()
 		}
+	case *workerv1.Event_Restored:
+		j.status.restored(j.att.number, w.tm, e.Restored)
 	case *workerv1.Event_Rewritten:
 		j.onRewritten(w, e.Rewritten)
 	case *workerv1.Event_Started:
@@ -293,6 +303,7 @@ func (j *job) running() {
 		return
 	}
 	j.logger.Info("attempt runs", "attempt", j.att.number, "recovery", time.Duration(j.rec.GetLastRecoveryMs())*time.Millisecond)
+	j.status.restoreReaches(j.att.number, allStarted)
 	j.failedAt, j.takingUp = time.Time{}, false
 	j.enter(phaseRunning, 0)
 	j.fenceAt = time.Now().Add(j.m.cfg.FenceEvery)

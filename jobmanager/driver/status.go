@@ -22,6 +22,8 @@ type status struct {
 	reports map[string]report // by the task's name
 	// samples are those of each source task, oldest first.
 	samples map[checkpoint.TaskID][]sample
+	// restore is the last start; nil when a former leader saw it.
+	restore *restoration
 }
 
 // report is the last one of a task.
@@ -46,6 +48,8 @@ type Figures struct {
 	LagRecords int64
 	// Uncovered is the age of the oldest change that no completed checkpoint covers; 0 for an idle job.
 	Uncovered time.Duration
+	// Restore is the last start; nil when this leader did not see it.
+	Restore *jobv1.Restore
 }
 
 func newStatus() *status {
@@ -107,7 +111,7 @@ func (s *status) transactionAge() (part float64) {
 func (s *status) figures() Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := Figures{Tasks: make(map[checkpoint.TaskID]*jobv1.TaskStatistics, len(s.tasks)), RecordsPerSecond: -1, LagRecords: -1}
+	f := Figures{Tasks: make(map[checkpoint.TaskID]*jobv1.TaskStatistics, len(s.tasks)), RecordsPerSecond: -1, LagRecords: -1, Restore: s.restore.describe()}
 	for id, t := range s.tasks {
 		f.Tasks[id] = t
 		if s.sources[id.Vertex] && t.GetLagRecords() >= 0 {

@@ -124,7 +124,7 @@ func describe(ctx context.Context, l *Leader, rec *raftv1.JobRecord) *jobv1.Job 
 			job.UncoveredMs = proto.Uint64(uint64(figures.Uncovered.Milliseconds()))
 		}
 	}
-	job.Tasks = tasksOf(rec, figures)
+	job.Tasks, job.Restore = tasksOf(rec, figures), figures.Restore
 	return job
 }
 

@@ -139,6 +139,9 @@ func (b *builder) task(k taskKey) error {
 	if restore := b.d.prepare.GetRestore(); !restore.GetSavepoint() {
 		cfg.Restored = restore.GetCheckpoint()
 	}
+	if !v.Source || len(b.program.Graph.Edges) == 0 {
+		cfg.FirstRecord = b.w.restored.firstRecord
+	}
 	if v.Source {
 		b.sources++
 		if _, ok := chain[0].Instance.(operator.SourceInstance); !ok {

@@ -26,14 +26,17 @@ func (w *Worker) prepare(ctx context.Context, p *workerv1.Prepare) error {
 		faultpoint.Is("job", p.GetJobName())
 		faultpoint.Is("attempt", strconv.FormatUint(p.GetAttempt(), 10))
 	}
+	w.restored.begin()
 	program, err := w.plan(p)
 	if err != nil {
 		return err
 	}
+	w.restored.ends(planned)
 	point, err := w.restorePoint(ctx, p, program)
 	if err != nil {
 		return err
 	}
+	w.restored.ends(pointRead)
 	if err := os.MkdirAll(w.cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("create the scratch directory: %w", err)
 	}
@@ -79,6 +82,8 @@ func (w *Worker) prepared(d *deployment) {
 	faultpoint.Hit(faultpoint.PreparedDue)
 	lost := d.lost()
 	d.prepared = true
+	w.restored.ends(opened)
+	w.restored.tell()
 	w.report.prepared(d.address, committed-len(lost), lost)
 }
 
@@ -146,12 +151,16 @@ func (w *Worker) start(ctx context.Context, s *workerv1.Start) error {
 		w.report.started()
 		return nil
 	}
-	fenced := w.forEach(ctx, d, func(ctx context.Context, r *runner) error {
+	w.restored.begin()
+	done := w.forEach(ctx, d, func(ctx context.Context, r *runner) error {
 		return r.task.Fence(ctx, func(uid string) operator.Scope { return scope(s.GetFence(), uid, r.task) })
 	})
-	if !fenced || !d.settleOnly && !w.connect(ctx, s) {
+	w.restored.ends(fenced)
+	if !done || !d.settleOnly && !w.connect(ctx, s) {
 		return nil
 	}
+	w.restored.ends(connected)
+	w.restored.tell()
 	d.started = true
 	faultpoint.Hit(faultpoint.StartedDue)
 	// Before the tasks run, so that nothing that they report comes before it.

@@ -71,6 +71,8 @@ type Worker struct {
 	canceled bool
 	result   error
 
+	restored *restored
+
 	// deployment belongs to the worker's goroutine.
 	deployment *deployment
 	// finished tells that Finish has been carried out.
@@ -99,6 +101,7 @@ func New(cfg Config) *Worker {
 		wake: make(chan struct{}, 1), released: make(chan struct{}), done: make(chan struct{}),
 	}
 	w.report = newReports(cfg.Report)
+	w.restored = &restored{report: w.report}
 	w.asking, w.hush = context.WithCancel(ctx)
 	go func() {
 		defer close(w.done)

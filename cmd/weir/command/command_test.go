@@ -297,6 +297,12 @@ func runningJob() *jobv1.Job {
 		Graph: graph(), Args: []string{"--topic", "in"}, ArtifactSha256: "abc", Prepared: true, RecordsPerSecond: 15234.5, LagRecords: 3,
 		LastCheckpoint: &jobv1.Checkpoint{Id: 7, TriggeredAtMs: farFuture, DurationMs: 84, TotalBytes: 5 << 20}, CompletedCheckpoints: 6,
 		LastRecoveryMs: 1250,
+		Restore: &jobv1.Restore{Attempt: 3, Checkpoint: 6, TotalUs: 1_312_400, Complete: true, Phases: []*jobv1.RestorePhase{
+			{Name: "schedule", DurationUs: 1_020_000},
+			{Name: "launch", DurationUs: 180_100},
+			{Name: "open", DurationUs: 52_300},
+			{Name: "first record", DurationUs: 60_000},
+		}},
 		Tasks: []*jobv1.Task{
 			{Vertex: "a", Name: "orders[0]", Host: "h3", Statistics: &jobv1.TaskStatistics{RecordsIn: 5, RecordsOut: 12345, LagRecords: 3, WatermarkMs: proto.Int64(1764400000000)}},
 			{Vertex: "b", Subtask: 1, Name: "sum → totals[1]", Host: "h4", Statistics: &jobv1.TaskStatistics{RecordsIn: 12345678, LagRecords: -1, StateBytes: 4096}},

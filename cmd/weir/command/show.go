@@ -62,6 +62,26 @@ func parallelismOf(j *jobv1.Job) string {
 	return text
 }
 
+// lastStart tells how long the last start took, one phase after the other.
+func lastStart(r *jobv1.Restore) string {
+	if r == nil {
+		return ""
+	}
+	var phases []string
+	for _, p := range r.GetPhases() {
+		phases = append(phases, p.GetName()+" "+short(time.Duration(p.GetDurationUs())*time.Microsecond))
+	}
+	text := "attempt " + fmt.Sprint(r.GetAttempt())
+	if r.GetCheckpoint() > 0 {
+		text += fmt.Sprintf(" from checkpoint %d", r.GetCheckpoint())
+	}
+	until := "to the first record"
+	if !r.GetComplete() {
+		until = "so far"
+	}
+	return fmt.Sprintf("%s, %s %s: %s", text, short(time.Duration(r.GetTotalUs())*time.Microsecond), until, strings.Join(phases, ", "))
+}
+
 func restarts(n uint64) string {
 	if n == 1 {
 		return "1 restart"
@@ -99,6 +119,7 @@ func (a *app) writeJob(w io.Writer, j *jobv1.Job) error {
 	if ms := j.GetLastRecoveryMs(); ms != 0 {
 		optional("Last recovery:", short(time.Duration(ms)*time.Millisecond))
 	}
+	optional("Last start:", lastStart(j.GetRestore()))
 	if !ended(j.GetState()) {
 		optional("Records/s:", count(j.GetRecordsPerSecond()))
 		optional("Lag:", count(float64(j.GetLagRecords())))

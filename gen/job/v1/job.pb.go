@@ -2242,6 +2242,8 @@ type Job struct {
 	RescalingTo uint32 `protobuf:"varint,32,opt,name=rescaling_to,json=rescalingTo,proto3" json:"rescaling_to,omitempty"`
 	// Why the last rescale failed; empty when it did not.
 	RescaleFailure string `protobuf:"bytes,33,opt,name=rescale_failure,json=rescaleFailure,proto3" json:"rescale_failure,omitempty"`
+	// The last start, as far as the present leader has seen it.
+	Restore *Restore `protobuf:"bytes,34,opt,name=restore,proto3" json:"restore,omitempty"`
 	// Milliseconds since the oldest change that no completed checkpoint covers; 0 when there is none, and the job is idle. Absent for a job
 	// that has ended or takes no checkpoints by itself.
 	UncoveredMs   *uint64 `protobuf:"varint,50,opt,name=uncovered_ms,json=uncoveredMs,proto3,oneof" json:"uncovered_ms,omitempty"`
@@ -2459,6 +2461,13 @@ func (x *Job) GetRescaleFailure() string {
 		return x.RescaleFailure
 	}
 	return ""
+}
+
+func (x *Job) GetRestore() *Restore {
+	if x != nil {
+		return x.Restore
+	}
+	return nil
 }
 
 func (x *Job) GetUncoveredMs() uint64 {
@@ -2758,6 +2767,141 @@ func (x *SubmitJobResponse) GetJobId() string {
 	return ""
 }
 
+// RestorePhase is one part of a start, in the order of time.
+type RestorePhase struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For programs: "schedule", "launch", "plan", "read", "open", "fence", "connect", "first record". New ones may come.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Microseconds; of phases that each worker has, those of the slowest one.
+	DurationUs    uint64 `protobuf:"varint,2,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestorePhase) Reset() {
+	*x = RestorePhase{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestorePhase) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestorePhase) ProtoMessage() {}
+
+func (x *RestorePhase) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestorePhase.ProtoReflect.Descriptor instead.
+func (*RestorePhase) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RestorePhase) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RestorePhase) GetDurationUs() uint64 {
+	if x != nil {
+		return x.DurationUs
+	}
+	return 0
+}
+
+// Restore tells how long the last start of a job took.
+type Restore struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Attempt uint64                 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Checkpoint that it was restored from; 0 for none.
+	Checkpoint uint64          `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Phases     []*RestorePhase `protobuf:"bytes,3,rep,name=phases,proto3" json:"phases,omitempty"`
+	// Microseconds from the failure, or the request, to the first record, or as far as the start has come.
+	TotalUs uint64 `protobuf:"varint,4,opt,name=total_us,json=totalUs,proto3" json:"total_us,omitempty"`
+	// The first record has been processed.
+	Complete      bool `protobuf:"varint,5,opt,name=complete,proto3" json:"complete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Restore) Reset() {
+	*x = Restore{}
+	mi := &file_weir_job_v1_job_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Restore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Restore) ProtoMessage() {}
+
+func (x *Restore) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_job_v1_job_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Restore.ProtoReflect.Descriptor instead.
+func (*Restore) Descriptor() ([]byte, []int) {
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Restore) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Restore) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *Restore) GetPhases() []*RestorePhase {
+	if x != nil {
+		return x.Phases
+	}
+	return nil
+}
+
+func (x *Restore) GetTotalUs() uint64 {
+	if x != nil {
+		return x.TotalUs
+	}
+	return 0
+}
+
+func (x *Restore) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
 type GetJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Job id, name of a live job, or else name of the newest ended one.
@@ -2768,7 +2912,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[23]
+	mi := &file_weir_job_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +2924,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[23]
+	mi := &file_weir_job_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +2937,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -2812,7 +2956,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[24]
+	mi := &file_weir_job_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2824,7 +2968,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[24]
+	mi := &file_weir_job_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2837,7 +2981,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetJobResponse) GetJob() *Job {
@@ -2856,7 +3000,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[25]
+	mi := &file_weir_job_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +3012,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[25]
+	mi := &file_weir_job_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +3025,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListJobsRequest) GetIncludeEnded() bool {
@@ -2902,7 +3046,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[26]
+	mi := &file_weir_job_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +3058,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[26]
+	mi := &file_weir_job_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +3071,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2961,7 +3105,7 @@ type ExplainJobRequest struct {
 
 func (x *ExplainJobRequest) Reset() {
 	*x = ExplainJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[27]
+	mi := &file_weir_job_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3117,7 @@ func (x *ExplainJobRequest) String() string {
 func (*ExplainJobRequest) ProtoMessage() {}
 
 func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[27]
+	mi := &file_weir_job_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3130,7 @@ func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainJobRequest.ProtoReflect.Descriptor instead.
 func (*ExplainJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExplainJobRequest) GetJob() string {
@@ -3015,7 +3159,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[28]
+	mi := &file_weir_job_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3027,7 +3171,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[28]
+	mi := &file_weir_job_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3040,7 +3184,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Finding) GetKind() string {
@@ -3095,7 +3239,7 @@ type ExplainJobResponse struct {
 
 func (x *ExplainJobResponse) Reset() {
 	*x = ExplainJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[29]
+	mi := &file_weir_job_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3251,7 @@ func (x *ExplainJobResponse) String() string {
 func (*ExplainJobResponse) ProtoMessage() {}
 
 func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[29]
+	mi := &file_weir_job_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3264,7 @@ func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainJobResponse.ProtoReflect.Descriptor instead.
 func (*ExplainJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExplainJobResponse) GetJobId() string {
@@ -3175,7 +3319,7 @@ type CancelJobRequest struct {
 
 func (x *CancelJobRequest) Reset() {
 	*x = CancelJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[30]
+	mi := &file_weir_job_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3187,7 +3331,7 @@ func (x *CancelJobRequest) String() string {
 func (*CancelJobRequest) ProtoMessage() {}
 
 func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[30]
+	mi := &file_weir_job_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3200,7 +3344,7 @@ func (x *CancelJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelJobRequest) GetRequestId() string {
@@ -3226,7 +3370,7 @@ type CancelJobResponse struct {
 
 func (x *CancelJobResponse) Reset() {
 	*x = CancelJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[31]
+	mi := &file_weir_job_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3382,7 @@ func (x *CancelJobResponse) String() string {
 func (*CancelJobResponse) ProtoMessage() {}
 
 func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[31]
+	mi := &file_weir_job_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3395,7 @@ func (x *CancelJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CancelJobResponse) GetJobId() string {
@@ -3273,7 +3417,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[32]
+	mi := &file_weir_job_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3429,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[32]
+	mi := &file_weir_job_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3442,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StopJobRequest) GetRequestId() string {
@@ -3331,7 +3475,7 @@ type StopJobResponse struct {
 
 func (x *StopJobResponse) Reset() {
 	*x = StopJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[33]
+	mi := &file_weir_job_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3343,7 +3487,7 @@ func (x *StopJobResponse) String() string {
 func (*StopJobResponse) ProtoMessage() {}
 
 func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[33]
+	mi := &file_weir_job_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3356,7 +3500,7 @@ func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobResponse.ProtoReflect.Descriptor instead.
 func (*StopJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StopJobResponse) GetJobId() string {
@@ -3378,7 +3522,7 @@ type CreateSavepointRequest struct {
 
 func (x *CreateSavepointRequest) Reset() {
 	*x = CreateSavepointRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[34]
+	mi := &file_weir_job_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3390,7 +3534,7 @@ func (x *CreateSavepointRequest) String() string {
 func (*CreateSavepointRequest) ProtoMessage() {}
 
 func (x *CreateSavepointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[34]
+	mi := &file_weir_job_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3403,7 +3547,7 @@ func (x *CreateSavepointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSavepointRequest.ProtoReflect.Descriptor instead.
 func (*CreateSavepointRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateSavepointRequest) GetRequestId() string {
@@ -3437,7 +3581,7 @@ type CreateSavepointResponse struct {
 
 func (x *CreateSavepointResponse) Reset() {
 	*x = CreateSavepointResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[35]
+	mi := &file_weir_job_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3449,7 +3593,7 @@ func (x *CreateSavepointResponse) String() string {
 func (*CreateSavepointResponse) ProtoMessage() {}
 
 func (x *CreateSavepointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[35]
+	mi := &file_weir_job_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3462,7 +3606,7 @@ func (x *CreateSavepointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSavepointResponse.ProtoReflect.Descriptor instead.
 func (*CreateSavepointResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CreateSavepointResponse) GetPath() string {
@@ -3495,7 +3639,7 @@ type RescaleJobRequest struct {
 
 func (x *RescaleJobRequest) Reset() {
 	*x = RescaleJobRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[36]
+	mi := &file_weir_job_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3651,7 @@ func (x *RescaleJobRequest) String() string {
 func (*RescaleJobRequest) ProtoMessage() {}
 
 func (x *RescaleJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[36]
+	mi := &file_weir_job_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3664,7 @@ func (x *RescaleJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RescaleJobRequest.ProtoReflect.Descriptor instead.
 func (*RescaleJobRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RescaleJobRequest) GetRequestId() string {
@@ -3572,7 +3716,7 @@ type RescaleJobResponse struct {
 
 func (x *RescaleJobResponse) Reset() {
 	*x = RescaleJobResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[37]
+	mi := &file_weir_job_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3728,7 @@ func (x *RescaleJobResponse) String() string {
 func (*RescaleJobResponse) ProtoMessage() {}
 
 func (x *RescaleJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[37]
+	mi := &file_weir_job_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +3741,7 @@ func (x *RescaleJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RescaleJobResponse.ProtoReflect.Descriptor instead.
 func (*RescaleJobResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RescaleJobResponse) GetJobId() string {
@@ -3637,7 +3781,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[38]
+	mi := &file_weir_job_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3649,7 +3793,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[38]
+	mi := &file_weir_job_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3662,7 +3806,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListCheckpointsRequest) GetJob() string {
@@ -3683,7 +3827,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[39]
+	mi := &file_weir_job_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3839,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[39]
+	mi := &file_weir_job_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3852,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*Checkpoint {
@@ -3741,7 +3885,7 @@ type TakenSavepoint struct {
 
 func (x *TakenSavepoint) Reset() {
 	*x = TakenSavepoint{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[40]
+	mi := &file_weir_job_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3753,7 +3897,7 @@ func (x *TakenSavepoint) String() string {
 func (*TakenSavepoint) ProtoMessage() {}
 
 func (x *TakenSavepoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[40]
+	mi := &file_weir_job_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3766,7 +3910,7 @@ func (x *TakenSavepoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakenSavepoint.ProtoReflect.Descriptor instead.
 func (*TakenSavepoint) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TakenSavepoint) GetPath() string {
@@ -3807,7 +3951,7 @@ type ListTransactionsRequest struct {
 
 func (x *ListTransactionsRequest) Reset() {
 	*x = ListTransactionsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[41]
+	mi := &file_weir_job_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3819,7 +3963,7 @@ func (x *ListTransactionsRequest) String() string {
 func (*ListTransactionsRequest) ProtoMessage() {}
 
 func (x *ListTransactionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[41]
+	mi := &file_weir_job_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3832,7 +3976,7 @@ func (x *ListTransactionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransactionsRequest.ProtoReflect.Descriptor instead.
 func (*ListTransactionsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListTransactionsRequest) GetJob() string {
@@ -3856,7 +4000,7 @@ type ListTransactionsResponse struct {
 
 func (x *ListTransactionsResponse) Reset() {
 	*x = ListTransactionsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[42]
+	mi := &file_weir_job_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3868,7 +4012,7 @@ func (x *ListTransactionsResponse) String() string {
 func (*ListTransactionsResponse) ProtoMessage() {}
 
 func (x *ListTransactionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[42]
+	mi := &file_weir_job_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3881,7 +4025,7 @@ func (x *ListTransactionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransactionsResponse.ProtoReflect.Descriptor instead.
 func (*ListTransactionsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListTransactionsResponse) GetJobId() string {
@@ -3934,7 +4078,7 @@ type ResolveTransactionRequest struct {
 
 func (x *ResolveTransactionRequest) Reset() {
 	*x = ResolveTransactionRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[43]
+	mi := &file_weir_job_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3946,7 +4090,7 @@ func (x *ResolveTransactionRequest) String() string {
 func (*ResolveTransactionRequest) ProtoMessage() {}
 
 func (x *ResolveTransactionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[43]
+	mi := &file_weir_job_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3959,7 +4103,7 @@ func (x *ResolveTransactionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveTransactionRequest.ProtoReflect.Descriptor instead.
 func (*ResolveTransactionRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ResolveTransactionRequest) GetRequestId() string {
@@ -4009,7 +4153,7 @@ type ResolveTransactionResponse struct {
 
 func (x *ResolveTransactionResponse) Reset() {
 	*x = ResolveTransactionResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[44]
+	mi := &file_weir_job_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4165,7 @@ func (x *ResolveTransactionResponse) String() string {
 func (*ResolveTransactionResponse) ProtoMessage() {}
 
 func (x *ResolveTransactionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[44]
+	mi := &file_weir_job_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4034,7 +4178,7 @@ func (x *ResolveTransactionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveTransactionResponse.ProtoReflect.Descriptor instead.
 func (*ResolveTransactionResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ResolveTransactionResponse) GetJobId() string {
@@ -4071,7 +4215,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[45]
+	mi := &file_weir_job_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4227,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[45]
+	mi := &file_weir_job_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4240,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReadLogsRequest) GetJob() string {
@@ -4132,7 +4276,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[46]
+	mi := &file_weir_job_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4144,7 +4288,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[46]
+	mi := &file_weir_job_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4157,7 +4301,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReadLogsResponse) GetTaskmanagerId() string {
@@ -4193,7 +4337,7 @@ type SweepStorageRequest struct {
 
 func (x *SweepStorageRequest) Reset() {
 	*x = SweepStorageRequest{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[47]
+	mi := &file_weir_job_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4205,7 +4349,7 @@ func (x *SweepStorageRequest) String() string {
 func (*SweepStorageRequest) ProtoMessage() {}
 
 func (x *SweepStorageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[47]
+	mi := &file_weir_job_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4218,7 +4362,7 @@ func (x *SweepStorageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepStorageRequest.ProtoReflect.Descriptor instead.
 func (*SweepStorageRequest) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SweepStorageRequest) GetOlderThanMs() uint64 {
@@ -4253,7 +4397,7 @@ type Orphan struct {
 
 func (x *Orphan) Reset() {
 	*x = Orphan{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[48]
+	mi := &file_weir_job_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4265,7 +4409,7 @@ func (x *Orphan) String() string {
 func (*Orphan) ProtoMessage() {}
 
 func (x *Orphan) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[48]
+	mi := &file_weir_job_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4278,7 +4422,7 @@ func (x *Orphan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Orphan.ProtoReflect.Descriptor instead.
 func (*Orphan) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Orphan) GetName() string {
@@ -4330,7 +4474,7 @@ type SweepStorageResponse struct {
 
 func (x *SweepStorageResponse) Reset() {
 	*x = SweepStorageResponse{}
-	mi := &file_weir_job_v1_job_proto_msgTypes[49]
+	mi := &file_weir_job_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4486,7 @@ func (x *SweepStorageResponse) String() string {
 func (*SweepStorageResponse) ProtoMessage() {}
 
 func (x *SweepStorageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_job_v1_job_proto_msgTypes[49]
+	mi := &file_weir_job_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4355,7 +4499,7 @@ func (x *SweepStorageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepStorageResponse.ProtoReflect.Descriptor instead.
 func (*SweepStorageResponse) Descriptor() ([]byte, []int) {
-	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_weir_job_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SweepStorageResponse) GetOrphans() []*Orphan {
@@ -4589,7 +4733,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"slowest_ms\x18\x11 \x01(\x04R\tslowestMs\x12\x12\n" +
 	"\x04full\x18\x12 \x01(\bR\x04fullB\t\n" +
-	"\a_age_ms\"\x87\t\n" +
+	"\a_age_ms\"\xb7\t\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12+\n" +
@@ -4619,7 +4763,8 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x10auto_parallelism\x18\x1e \x01(\bR\x0fautoParallelism\x12\\\n" +
 	"\x14operator_parallelism\x18\x1f \x03(\v2).weir.job.v1.Job.OperatorParallelismEntryR\x13operatorParallelism\x12!\n" +
 	"\frescaling_to\x18  \x01(\rR\vrescalingTo\x12'\n" +
-	"\x0frescale_failure\x18! \x01(\tR\x0erescaleFailure\x12&\n" +
+	"\x0frescale_failure\x18! \x01(\tR\x0erescaleFailure\x12.\n" +
+	"\arestore\x18\" \x01(\v2\x14.weir.job.v1.RestoreR\arestore\x12&\n" +
 	"\funcovered_ms\x182 \x01(\x04H\x00R\vuncoveredMs\x88\x01\x01\x1aF\n" +
 	"\x18OperatorParallelismEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -4651,7 +4796,19 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"*\n" +
 	"\x11SubmitJobResponse\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"!\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"C\n" +
+	"\fRestorePhase\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\vduration_us\x18\x02 \x01(\x04R\n" +
+	"durationUs\"\xad\x01\n" +
+	"\aRestore\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\x04R\aattempt\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\x04R\n" +
+	"checkpoint\x121\n" +
+	"\x06phases\x18\x03 \x03(\v2\x19.weir.job.v1.RestorePhaseR\x06phases\x12\x19\n" +
+	"\btotal_us\x18\x04 \x01(\x04R\atotalUs\x12\x1a\n" +
+	"\bcomplete\x18\x05 \x01(\bR\bcomplete\"!\n" +
 	"\rGetJobRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"4\n" +
 	"\x0eGetJobResponse\x12\"\n" +
@@ -4840,7 +4997,7 @@ func file_weir_job_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_job_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_weir_job_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_weir_job_v1_job_proto_goTypes = []any{
 	(Partitioning)(0),                  // 0: weir.job.v1.Partitioning
 	(Guarantee)(0),                     // 1: weir.job.v1.Guarantee
@@ -4870,36 +5027,38 @@ var file_weir_job_v1_job_proto_goTypes = []any{
 	(*UploadArtifactResponse)(nil),     // 25: weir.job.v1.UploadArtifactResponse
 	(*SubmitJobRequest)(nil),           // 26: weir.job.v1.SubmitJobRequest
 	(*SubmitJobResponse)(nil),          // 27: weir.job.v1.SubmitJobResponse
-	(*GetJobRequest)(nil),              // 28: weir.job.v1.GetJobRequest
-	(*GetJobResponse)(nil),             // 29: weir.job.v1.GetJobResponse
-	(*ListJobsRequest)(nil),            // 30: weir.job.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),           // 31: weir.job.v1.ListJobsResponse
-	(*ExplainJobRequest)(nil),          // 32: weir.job.v1.ExplainJobRequest
-	(*Finding)(nil),                    // 33: weir.job.v1.Finding
-	(*ExplainJobResponse)(nil),         // 34: weir.job.v1.ExplainJobResponse
-	(*CancelJobRequest)(nil),           // 35: weir.job.v1.CancelJobRequest
-	(*CancelJobResponse)(nil),          // 36: weir.job.v1.CancelJobResponse
-	(*StopJobRequest)(nil),             // 37: weir.job.v1.StopJobRequest
-	(*StopJobResponse)(nil),            // 38: weir.job.v1.StopJobResponse
-	(*CreateSavepointRequest)(nil),     // 39: weir.job.v1.CreateSavepointRequest
-	(*CreateSavepointResponse)(nil),    // 40: weir.job.v1.CreateSavepointResponse
-	(*RescaleJobRequest)(nil),          // 41: weir.job.v1.RescaleJobRequest
-	(*RescaleJobResponse)(nil),         // 42: weir.job.v1.RescaleJobResponse
-	(*ListCheckpointsRequest)(nil),     // 43: weir.job.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil),    // 44: weir.job.v1.ListCheckpointsResponse
-	(*TakenSavepoint)(nil),             // 45: weir.job.v1.TakenSavepoint
-	(*ListTransactionsRequest)(nil),    // 46: weir.job.v1.ListTransactionsRequest
-	(*ListTransactionsResponse)(nil),   // 47: weir.job.v1.ListTransactionsResponse
-	(*ResolveTransactionRequest)(nil),  // 48: weir.job.v1.ResolveTransactionRequest
-	(*ResolveTransactionResponse)(nil), // 49: weir.job.v1.ResolveTransactionResponse
-	(*ReadLogsRequest)(nil),            // 50: weir.job.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),           // 51: weir.job.v1.ReadLogsResponse
-	(*SweepStorageRequest)(nil),        // 52: weir.job.v1.SweepStorageRequest
-	(*Orphan)(nil),                     // 53: weir.job.v1.Orphan
-	(*SweepStorageResponse)(nil),       // 54: weir.job.v1.SweepStorageResponse
-	nil,                                // 55: weir.job.v1.Job.OperatorParallelismEntry
-	nil,                                // 56: weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
-	nil,                                // 57: weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
+	(*RestorePhase)(nil),               // 28: weir.job.v1.RestorePhase
+	(*Restore)(nil),                    // 29: weir.job.v1.Restore
+	(*GetJobRequest)(nil),              // 30: weir.job.v1.GetJobRequest
+	(*GetJobResponse)(nil),             // 31: weir.job.v1.GetJobResponse
+	(*ListJobsRequest)(nil),            // 32: weir.job.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),           // 33: weir.job.v1.ListJobsResponse
+	(*ExplainJobRequest)(nil),          // 34: weir.job.v1.ExplainJobRequest
+	(*Finding)(nil),                    // 35: weir.job.v1.Finding
+	(*ExplainJobResponse)(nil),         // 36: weir.job.v1.ExplainJobResponse
+	(*CancelJobRequest)(nil),           // 37: weir.job.v1.CancelJobRequest
+	(*CancelJobResponse)(nil),          // 38: weir.job.v1.CancelJobResponse
+	(*StopJobRequest)(nil),             // 39: weir.job.v1.StopJobRequest
+	(*StopJobResponse)(nil),            // 40: weir.job.v1.StopJobResponse
+	(*CreateSavepointRequest)(nil),     // 41: weir.job.v1.CreateSavepointRequest
+	(*CreateSavepointResponse)(nil),    // 42: weir.job.v1.CreateSavepointResponse
+	(*RescaleJobRequest)(nil),          // 43: weir.job.v1.RescaleJobRequest
+	(*RescaleJobResponse)(nil),         // 44: weir.job.v1.RescaleJobResponse
+	(*ListCheckpointsRequest)(nil),     // 45: weir.job.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil),    // 46: weir.job.v1.ListCheckpointsResponse
+	(*TakenSavepoint)(nil),             // 47: weir.job.v1.TakenSavepoint
+	(*ListTransactionsRequest)(nil),    // 48: weir.job.v1.ListTransactionsRequest
+	(*ListTransactionsResponse)(nil),   // 49: weir.job.v1.ListTransactionsResponse
+	(*ResolveTransactionRequest)(nil),  // 50: weir.job.v1.ResolveTransactionRequest
+	(*ResolveTransactionResponse)(nil), // 51: weir.job.v1.ResolveTransactionResponse
+	(*ReadLogsRequest)(nil),            // 52: weir.job.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),           // 53: weir.job.v1.ReadLogsResponse
+	(*SweepStorageRequest)(nil),        // 54: weir.job.v1.SweepStorageRequest
+	(*Orphan)(nil),                     // 55: weir.job.v1.Orphan
+	(*SweepStorageResponse)(nil),       // 56: weir.job.v1.SweepStorageResponse
+	nil,                                // 57: weir.job.v1.Job.OperatorParallelismEntry
+	nil,                                // 58: weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
+	nil,                                // 59: weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
 }
 var file_weir_job_v1_job_proto_depIdxs = []int32{
 	1,  // 0: weir.job.v1.Operator.guarantee:type_name -> weir.job.v1.Guarantee
@@ -4925,52 +5084,54 @@ var file_weir_job_v1_job_proto_depIdxs = []int32{
 	22, // 20: weir.job.v1.Job.last_checkpoint:type_name -> weir.job.v1.Checkpoint
 	16, // 21: weir.job.v1.Job.failures:type_name -> weir.job.v1.Failure
 	13, // 22: weir.job.v1.Job.lost:type_name -> weir.job.v1.LostOutput
-	55, // 23: weir.job.v1.Job.operator_parallelism:type_name -> weir.job.v1.Job.OperatorParallelismEntry
-	56, // 24: weir.job.v1.SubmitJobRequest.operator_parallelism:type_name -> weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
-	23, // 25: weir.job.v1.GetJobResponse.job:type_name -> weir.job.v1.Job
-	23, // 26: weir.job.v1.ListJobsResponse.jobs:type_name -> weir.job.v1.Job
-	2,  // 27: weir.job.v1.ExplainJobResponse.state:type_name -> weir.job.v1.JobState
-	33, // 28: weir.job.v1.ExplainJobResponse.findings:type_name -> weir.job.v1.Finding
-	57, // 29: weir.job.v1.RescaleJobRequest.operator_parallelism:type_name -> weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
-	22, // 30: weir.job.v1.ListCheckpointsResponse.checkpoints:type_name -> weir.job.v1.Checkpoint
-	45, // 31: weir.job.v1.ListCheckpointsResponse.savepoints:type_name -> weir.job.v1.TakenSavepoint
-	14, // 32: weir.job.v1.ListTransactionsResponse.transactions:type_name -> weir.job.v1.Transaction
-	15, // 33: weir.job.v1.ListTransactionsResponse.held:type_name -> weir.job.v1.HeldOutput
-	14, // 34: weir.job.v1.ResolveTransactionResponse.transaction:type_name -> weir.job.v1.Transaction
-	53, // 35: weir.job.v1.SweepStorageResponse.orphans:type_name -> weir.job.v1.Orphan
-	24, // 36: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
-	26, // 37: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
-	28, // 38: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
-	30, // 39: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
-	32, // 40: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
-	35, // 41: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
-	37, // 42: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
-	39, // 43: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
-	41, // 44: weir.job.v1.JobService.RescaleJob:input_type -> weir.job.v1.RescaleJobRequest
-	43, // 45: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
-	46, // 46: weir.job.v1.JobService.ListTransactions:input_type -> weir.job.v1.ListTransactionsRequest
-	48, // 47: weir.job.v1.JobService.ResolveTransaction:input_type -> weir.job.v1.ResolveTransactionRequest
-	52, // 48: weir.job.v1.JobService.SweepStorage:input_type -> weir.job.v1.SweepStorageRequest
-	50, // 49: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
-	25, // 50: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
-	27, // 51: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
-	29, // 52: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
-	31, // 53: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
-	34, // 54: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
-	36, // 55: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
-	38, // 56: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
-	40, // 57: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
-	42, // 58: weir.job.v1.JobService.RescaleJob:output_type -> weir.job.v1.RescaleJobResponse
-	44, // 59: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
-	47, // 60: weir.job.v1.JobService.ListTransactions:output_type -> weir.job.v1.ListTransactionsResponse
-	49, // 61: weir.job.v1.JobService.ResolveTransaction:output_type -> weir.job.v1.ResolveTransactionResponse
-	54, // 62: weir.job.v1.JobService.SweepStorage:output_type -> weir.job.v1.SweepStorageResponse
-	51, // 63: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
-	50, // [50:64] is the sub-list for method output_type
-	36, // [36:50] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	57, // 23: weir.job.v1.Job.operator_parallelism:type_name -> weir.job.v1.Job.OperatorParallelismEntry
+	29, // 24: weir.job.v1.Job.restore:type_name -> weir.job.v1.Restore
+	58, // 25: weir.job.v1.SubmitJobRequest.operator_parallelism:type_name -> weir.job.v1.SubmitJobRequest.OperatorParallelismEntry
+	28, // 26: weir.job.v1.Restore.phases:type_name -> weir.job.v1.RestorePhase
+	23, // 27: weir.job.v1.GetJobResponse.job:type_name -> weir.job.v1.Job
+	23, // 28: weir.job.v1.ListJobsResponse.jobs:type_name -> weir.job.v1.Job
+	2,  // 29: weir.job.v1.ExplainJobResponse.state:type_name -> weir.job.v1.JobState
+	35, // 30: weir.job.v1.ExplainJobResponse.findings:type_name -> weir.job.v1.Finding
+	59, // 31: weir.job.v1.RescaleJobRequest.operator_parallelism:type_name -> weir.job.v1.RescaleJobRequest.OperatorParallelismEntry
+	22, // 32: weir.job.v1.ListCheckpointsResponse.checkpoints:type_name -> weir.job.v1.Checkpoint
+	47, // 33: weir.job.v1.ListCheckpointsResponse.savepoints:type_name -> weir.job.v1.TakenSavepoint
+	14, // 34: weir.job.v1.ListTransactionsResponse.transactions:type_name -> weir.job.v1.Transaction
+	15, // 35: weir.job.v1.ListTransactionsResponse.held:type_name -> weir.job.v1.HeldOutput
+	14, // 36: weir.job.v1.ResolveTransactionResponse.transaction:type_name -> weir.job.v1.Transaction
+	55, // 37: weir.job.v1.SweepStorageResponse.orphans:type_name -> weir.job.v1.Orphan
+	24, // 38: weir.job.v1.JobService.UploadArtifact:input_type -> weir.job.v1.UploadArtifactRequest
+	26, // 39: weir.job.v1.JobService.SubmitJob:input_type -> weir.job.v1.SubmitJobRequest
+	30, // 40: weir.job.v1.JobService.GetJob:input_type -> weir.job.v1.GetJobRequest
+	32, // 41: weir.job.v1.JobService.ListJobs:input_type -> weir.job.v1.ListJobsRequest
+	34, // 42: weir.job.v1.JobService.ExplainJob:input_type -> weir.job.v1.ExplainJobRequest
+	37, // 43: weir.job.v1.JobService.CancelJob:input_type -> weir.job.v1.CancelJobRequest
+	39, // 44: weir.job.v1.JobService.StopJob:input_type -> weir.job.v1.StopJobRequest
+	41, // 45: weir.job.v1.JobService.CreateSavepoint:input_type -> weir.job.v1.CreateSavepointRequest
+	43, // 46: weir.job.v1.JobService.RescaleJob:input_type -> weir.job.v1.RescaleJobRequest
+	45, // 47: weir.job.v1.JobService.ListCheckpoints:input_type -> weir.job.v1.ListCheckpointsRequest
+	48, // 48: weir.job.v1.JobService.ListTransactions:input_type -> weir.job.v1.ListTransactionsRequest
+	50, // 49: weir.job.v1.JobService.ResolveTransaction:input_type -> weir.job.v1.ResolveTransactionRequest
+	54, // 50: weir.job.v1.JobService.SweepStorage:input_type -> weir.job.v1.SweepStorageRequest
+	52, // 51: weir.job.v1.JobService.ReadLogs:input_type -> weir.job.v1.ReadLogsRequest
+	25, // 52: weir.job.v1.JobService.UploadArtifact:output_type -> weir.job.v1.UploadArtifactResponse
+	27, // 53: weir.job.v1.JobService.SubmitJob:output_type -> weir.job.v1.SubmitJobResponse
+	31, // 54: weir.job.v1.JobService.GetJob:output_type -> weir.job.v1.GetJobResponse
+	33, // 55: weir.job.v1.JobService.ListJobs:output_type -> weir.job.v1.ListJobsResponse
+	36, // 56: weir.job.v1.JobService.ExplainJob:output_type -> weir.job.v1.ExplainJobResponse
+	38, // 57: weir.job.v1.JobService.CancelJob:output_type -> weir.job.v1.CancelJobResponse
+	40, // 58: weir.job.v1.JobService.StopJob:output_type -> weir.job.v1.StopJobResponse
+	42, // 59: weir.job.v1.JobService.CreateSavepoint:output_type -> weir.job.v1.CreateSavepointResponse
+	44, // 60: weir.job.v1.JobService.RescaleJob:output_type -> weir.job.v1.RescaleJobResponse
+	46, // 61: weir.job.v1.JobService.ListCheckpoints:output_type -> weir.job.v1.ListCheckpointsResponse
+	49, // 62: weir.job.v1.JobService.ListTransactions:output_type -> weir.job.v1.ListTransactionsResponse
+	51, // 63: weir.job.v1.JobService.ResolveTransaction:output_type -> weir.job.v1.ResolveTransactionResponse
+	56, // 64: weir.job.v1.JobService.SweepStorage:output_type -> weir.job.v1.SweepStorageResponse
+	53, // 65: weir.job.v1.JobService.ReadLogs:output_type -> weir.job.v1.ReadLogsResponse
+	52, // [52:66] is the sub-list for method output_type
+	38, // [38:52] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_weir_job_v1_job_proto_init() }
@@ -4989,7 +5150,7 @@ func file_weir_job_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_job_v1_job_proto_rawDesc), len(file_weir_job_v1_job_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

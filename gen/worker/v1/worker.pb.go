@@ -1876,6 +1876,98 @@ func (*Started) Descriptor() ([]byte, []int) {
 	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
+// Restored tells how long the parts of this worker's start took, in microseconds; what has not come to its end yet is absent. It is sent
+// after each deployment phase and with the first record.
+type Restored struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Planning the job.
+	PlanUs *uint64 `protobuf:"varint,1,opt,name=plan_us,json=planUs,proto3,oneof" json:"plan_us,omitempty"`
+	// Reading the metadata of the restore point.
+	ReadUs *uint64 `protobuf:"varint,2,opt,name=read_us,json=readUs,proto3,oneof" json:"read_us,omitempty"`
+	// Opening the tasks: fetching the files that are not here, opening them all, finishing restored transactions.
+	OpenUs *uint64 `protobuf:"varint,3,opt,name=open_us,json=openUs,proto3,oneof" json:"open_us,omitempty"`
+	// Fencing the transactions of former attempts.
+	FenceUs *uint64 `protobuf:"varint,4,opt,name=fence_us,json=fenceUs,proto3,oneof" json:"fence_us,omitempty"`
+	// Connecting the channels.
+	ConnectUs *uint64 `protobuf:"varint,5,opt,name=connect_us,json=connectUs,proto3,oneof" json:"connect_us,omitempty"`
+	// From there until a task behind the sources, or a source of a job without others, has processed its first record.
+	FirstRecordUs *uint64 `protobuf:"varint,6,opt,name=first_record_us,json=firstRecordUs,proto3,oneof" json:"first_record_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Restored) Reset() {
+	*x = Restored{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Restored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Restored) ProtoMessage() {}
+
+func (x *Restored) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Restored.ProtoReflect.Descriptor instead.
+func (*Restored) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Restored) GetPlanUs() uint64 {
+	if x != nil && x.PlanUs != nil {
+		return *x.PlanUs
+	}
+	return 0
+}
+
+func (x *Restored) GetReadUs() uint64 {
+	if x != nil && x.ReadUs != nil {
+		return *x.ReadUs
+	}
+	return 0
+}
+
+func (x *Restored) GetOpenUs() uint64 {
+	if x != nil && x.OpenUs != nil {
+		return *x.OpenUs
+	}
+	return 0
+}
+
+func (x *Restored) GetFenceUs() uint64 {
+	if x != nil && x.FenceUs != nil {
+		return *x.FenceUs
+	}
+	return 0
+}
+
+func (x *Restored) GetConnectUs() uint64 {
+	if x != nil && x.ConnectUs != nil {
+		return *x.ConnectUs
+	}
+	return 0
+}
+
+func (x *Restored) GetFirstRecordUs() uint64 {
+	if x != nil && x.FirstRecordUs != nil {
+		return *x.FirstRecordUs
+	}
+	return 0
+}
+
 // Closed tells that all tasks closed with no transaction left open.
 type Closed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1885,7 +1977,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1989,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2002,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 // TaskFailed tells that a task, or the whole worker when vertex is empty, failed.
@@ -1934,7 +2026,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2038,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2051,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{26}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TaskFailed) GetVertex() string {
@@ -2034,7 +2126,7 @@ type CheckpointAck struct {
 
 func (x *CheckpointAck) Reset() {
 	*x = CheckpointAck{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2138,7 @@ func (x *CheckpointAck) String() string {
 func (*CheckpointAck) ProtoMessage() {}
 
 func (x *CheckpointAck) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2151,7 @@ func (x *CheckpointAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointAck.ProtoReflect.Descriptor instead.
 func (*CheckpointAck) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{27}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CheckpointAck) GetCheckpoint() uint64 {
@@ -2117,7 +2209,7 @@ type CheckpointDeclined struct {
 
 func (x *CheckpointDeclined) Reset() {
 	*x = CheckpointDeclined{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2221,7 @@ func (x *CheckpointDeclined) String() string {
 func (*CheckpointDeclined) ProtoMessage() {}
 
 func (x *CheckpointDeclined) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2234,7 @@ func (x *CheckpointDeclined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointDeclined.ProtoReflect.Descriptor instead.
 func (*CheckpointDeclined) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{28}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CheckpointDeclined) GetCheckpoint() uint64 {
@@ -2183,7 +2275,7 @@ type CommitAcked struct {
 
 func (x *CommitAcked) Reset() {
 	*x = CommitAcked{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2287,7 @@ func (x *CommitAcked) String() string {
 func (*CommitAcked) ProtoMessage() {}
 
 func (x *CommitAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2300,7 @@ func (x *CommitAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitAcked.ProtoReflect.Descriptor instead.
 func (*CommitAcked) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{29}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CommitAcked) GetCheckpoint() uint64 {
@@ -2230,7 +2322,7 @@ type Activity struct {
 
 func (x *Activity) Reset() {
 	*x = Activity{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2334,7 @@ func (x *Activity) String() string {
 func (*Activity) ProtoMessage() {}
 
 func (x *Activity) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2347,7 @@ func (x *Activity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activity.ProtoReflect.Descriptor instead.
 func (*Activity) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{30}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Activity) GetSinceCheckpoint() uint64 {
@@ -2282,7 +2374,7 @@ type Statistics struct {
 
 func (x *Statistics) Reset() {
 	*x = Statistics{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2386,7 @@ func (x *Statistics) String() string {
 func (*Statistics) ProtoMessage() {}
 
 func (x *Statistics) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2399,7 @@ func (x *Statistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statistics.ProtoReflect.Descriptor instead.
 func (*Statistics) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{31}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Statistics) GetTasks() []*v11.TaskStatistics {
@@ -2326,7 +2418,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2430,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2443,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{32}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{33}
 }
 
 // TransactionsDone answers Transactions.
@@ -2369,7 +2461,7 @@ type TransactionsDone struct {
 
 func (x *TransactionsDone) Reset() {
 	*x = TransactionsDone{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2473,7 @@ func (x *TransactionsDone) String() string {
 func (*TransactionsDone) ProtoMessage() {}
 
 func (x *TransactionsDone) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2486,7 @@ func (x *TransactionsDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsDone.ProtoReflect.Descriptor instead.
 func (*TransactionsDone) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{33}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TransactionsDone) GetRequest() uint64 {
@@ -2450,6 +2542,7 @@ type Event struct {
 	//	*Event_Rewritten
 	//	*Event_Heartbeat
 	//	*Event_TransactionsDone
+	//	*Event_Restored
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2457,7 +2550,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2562,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2575,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{34}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -2609,6 +2702,15 @@ func (x *Event) GetTransactionsDone() *TransactionsDone {
 	return nil
 }
 
+func (x *Event) GetRestored() *Restored {
+	if x != nil {
+		if x, ok := x.Event.(*Event_Restored); ok {
+			return x.Restored
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
@@ -2665,6 +2767,10 @@ type Event_TransactionsDone struct {
 	TransactionsDone *TransactionsDone `protobuf:"bytes,11,opt,name=transactions_done,json=transactionsDone,proto3,oneof"`
 }
 
+type Event_Restored struct {
+	Restored *Restored `protobuf:"bytes,15,opt,name=restored,proto3,oneof"`
+}
+
 func (*Event_Hello) isEvent_Event() {}
 
 func (*Event_Prepared) isEvent_Event() {}
@@ -2691,6 +2797,8 @@ func (*Event_Heartbeat) isEvent_Event() {}
 
 func (*Event_TransactionsDone) isEvent_Event() {}
 
+func (*Event_Restored) isEvent_Event() {}
+
 type ControlRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Event         *Event                 `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
@@ -2700,7 +2808,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2820,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2833,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{35}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ControlRequest) GetEvent() *Event {
@@ -2744,7 +2852,7 @@ type ControlResponse struct {
 
 func (x *ControlResponse) Reset() {
 	*x = ControlResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2756,7 +2864,7 @@ func (x *ControlResponse) String() string {
 func (*ControlResponse) ProtoMessage() {}
 
 func (x *ControlResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2769,7 +2877,7 @@ func (x *ControlResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlResponse.ProtoReflect.Descriptor instead.
 func (*ControlResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{36}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ControlResponse) GetCommand() *Command {
@@ -2792,7 +2900,7 @@ type UploadSegmentRequest struct {
 
 func (x *UploadSegmentRequest) Reset() {
 	*x = UploadSegmentRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[37]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +2912,7 @@ func (x *UploadSegmentRequest) String() string {
 func (*UploadSegmentRequest) ProtoMessage() {}
 
 func (x *UploadSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[37]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +2925,7 @@ func (x *UploadSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadSegmentRequest.ProtoReflect.Descriptor instead.
 func (*UploadSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{37}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UploadSegmentRequest) GetLocalPath() string {
@@ -2856,7 +2964,7 @@ type UploadSegmentResponse struct {
 
 func (x *UploadSegmentResponse) Reset() {
 	*x = UploadSegmentResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[38]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +2976,7 @@ func (x *UploadSegmentResponse) String() string {
 func (*UploadSegmentResponse) ProtoMessage() {}
 
 func (x *UploadSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[38]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +2989,7 @@ func (x *UploadSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadSegmentResponse.ProtoReflect.Descriptor instead.
 func (*UploadSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{38}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{39}
 }
 
 // FetchSegmentRequest asks for a local, verified, read-only copy of a file on checkpoint storage.
@@ -2894,7 +3002,7 @@ type FetchSegmentRequest struct {
 
 func (x *FetchSegmentRequest) Reset() {
 	*x = FetchSegmentRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[39]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3014,7 @@ func (x *FetchSegmentRequest) String() string {
 func (*FetchSegmentRequest) ProtoMessage() {}
 
 func (x *FetchSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[39]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3027,7 @@ func (x *FetchSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSegmentRequest.ProtoReflect.Descriptor instead.
 func (*FetchSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{39}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FetchSegmentRequest) GetSegment() *v1.Segment {
@@ -2938,7 +3046,7 @@ type FetchSegmentResponse struct {
 
 func (x *FetchSegmentResponse) Reset() {
 	*x = FetchSegmentResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[40]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +3058,7 @@ func (x *FetchSegmentResponse) String() string {
 func (*FetchSegmentResponse) ProtoMessage() {}
 
 func (x *FetchSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[40]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +3071,7 @@ func (x *FetchSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSegmentResponse.ProtoReflect.Descriptor instead.
 func (*FetchSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{40}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FetchSegmentResponse) GetLocalPath() string {
@@ -2985,7 +3093,7 @@ type ReleaseSegmentsRequest struct {
 
 func (x *ReleaseSegmentsRequest) Reset() {
 	*x = ReleaseSegmentsRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[41]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3105,7 @@ func (x *ReleaseSegmentsRequest) String() string {
 func (*ReleaseSegmentsRequest) ProtoMessage() {}
 
 func (x *ReleaseSegmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[41]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3118,7 @@ func (x *ReleaseSegmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSegmentsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseSegmentsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{41}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReleaseSegmentsRequest) GetNames() []string {
@@ -3035,7 +3143,7 @@ type ReleaseSegmentsResponse struct {
 
 func (x *ReleaseSegmentsResponse) Reset() {
 	*x = ReleaseSegmentsResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[42]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +3155,7 @@ func (x *ReleaseSegmentsResponse) String() string {
 func (*ReleaseSegmentsResponse) ProtoMessage() {}
 
 func (x *ReleaseSegmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[42]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +3168,7 @@ func (x *ReleaseSegmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSegmentsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseSegmentsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{42}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{43}
 }
 
 var File_weir_worker_v1_worker_proto protoreflect.FileDescriptor
@@ -3185,7 +3293,24 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x04lost\x18\x03 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"L\n" +
 	"\tRewritten\x12?\n" +
 	"\freplacements\x18\x01 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\t\n" +
-	"\aStarted\"\b\n" +
+	"\aStarted\"\xa9\x02\n" +
+	"\bRestored\x12\x1c\n" +
+	"\aplan_us\x18\x01 \x01(\x04H\x00R\x06planUs\x88\x01\x01\x12\x1c\n" +
+	"\aread_us\x18\x02 \x01(\x04H\x01R\x06readUs\x88\x01\x01\x12\x1c\n" +
+	"\aopen_us\x18\x03 \x01(\x04H\x02R\x06openUs\x88\x01\x01\x12\x1e\n" +
+	"\bfence_us\x18\x04 \x01(\x04H\x03R\afenceUs\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"connect_us\x18\x05 \x01(\x04H\x04R\tconnectUs\x88\x01\x01\x12+\n" +
+	"\x0ffirst_record_us\x18\x06 \x01(\x04H\x05R\rfirstRecordUs\x88\x01\x01B\n" +
+	"\n" +
+	"\b_plan_usB\n" +
+	"\n" +
+	"\b_read_usB\n" +
+	"\n" +
+	"\b_open_usB\v\n" +
+	"\t_fence_usB\r\n" +
+	"\v_connect_usB\x12\n" +
+	"\x10_first_record_us\"\b\n" +
 	"\x06Closed\"\x92\x02\n" +
 	"\n" +
 	"TaskFailed\x12\x16\n" +
@@ -3231,7 +3356,7 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\ftransactions\x18\x02 \x03(\v2\x18.weir.job.v1.TransactionR\ftransactions\x12+\n" +
 	"\x04held\x18\x03 \x03(\v2\x17.weir.job.v1.HeldOutputR\x04held\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x128\n" +
-	"\aoutcome\x18\x05 \x01(\x0e2\x1e.weir.worker.v1.ResolveOutcomeR\aoutcome\"\xbb\x06\n" +
+	"\aoutcome\x18\x05 \x01(\x0e2\x1e.weir.worker.v1.ResolveOutcomeR\aoutcome\"\xf3\x06\n" +
 	"\x05Event\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.weir.worker.v1.HelloH\x00R\x05hello\x126\n" +
 	"\bprepared\x18\x02 \x01(\v2\x18.weir.worker.v1.PreparedH\x00R\bprepared\x123\n" +
@@ -3249,7 +3374,8 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	" \x01(\v2\x16.weir.worker.v1.ClosedH\x00R\x06closed\x129\n" +
 	"\trewritten\x18\f \x01(\v2\x19.weir.worker.v1.RewrittenH\x00R\trewritten\x129\n" +
 	"\theartbeat\x18\r \x01(\v2\x19.weir.worker.v1.HeartbeatH\x00R\theartbeat\x12O\n" +
-	"\x11transactions_done\x18\v \x01(\v2 .weir.worker.v1.TransactionsDoneH\x00R\x10transactionsDoneB\a\n" +
+	"\x11transactions_done\x18\v \x01(\v2 .weir.worker.v1.TransactionsDoneH\x00R\x10transactionsDone\x126\n" +
+	"\brestored\x18\x0f \x01(\v2\x18.weir.worker.v1.RestoredH\x00R\brestoredB\a\n" +
 	"\x05event\"=\n" +
 	"\x0eControlRequest\x12+\n" +
 	"\x05event\x18\x01 \x01(\v2\x15.weir.worker.v1.EventR\x05event\"D\n" +
@@ -3310,7 +3436,7 @@ func file_weir_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_weir_worker_v1_worker_proto_goTypes = []any{
 	(LossPolicy)(0),                 // 0: weir.worker.v1.LossPolicy
 	(FailureClass)(0),               // 1: weir.worker.v1.FailureClass
@@ -3340,43 +3466,44 @@ var file_weir_worker_v1_worker_proto_goTypes = []any{
 	(*Prepared)(nil),                // 25: weir.worker.v1.Prepared
 	(*Rewritten)(nil),               // 26: weir.worker.v1.Rewritten
 	(*Started)(nil),                 // 27: weir.worker.v1.Started
-	(*Closed)(nil),                  // 28: weir.worker.v1.Closed
-	(*TaskFailed)(nil),              // 29: weir.worker.v1.TaskFailed
-	(*CheckpointAck)(nil),           // 30: weir.worker.v1.CheckpointAck
-	(*CheckpointDeclined)(nil),      // 31: weir.worker.v1.CheckpointDeclined
-	(*CommitAcked)(nil),             // 32: weir.worker.v1.CommitAcked
-	(*Activity)(nil),                // 33: weir.worker.v1.Activity
-	(*Statistics)(nil),              // 34: weir.worker.v1.Statistics
-	(*Heartbeat)(nil),               // 35: weir.worker.v1.Heartbeat
-	(*TransactionsDone)(nil),        // 36: weir.worker.v1.TransactionsDone
-	(*Event)(nil),                   // 37: weir.worker.v1.Event
-	(*ControlRequest)(nil),          // 38: weir.worker.v1.ControlRequest
-	(*ControlResponse)(nil),         // 39: weir.worker.v1.ControlResponse
-	(*UploadSegmentRequest)(nil),    // 40: weir.worker.v1.UploadSegmentRequest
-	(*UploadSegmentResponse)(nil),   // 41: weir.worker.v1.UploadSegmentResponse
-	(*FetchSegmentRequest)(nil),     // 42: weir.worker.v1.FetchSegmentRequest
-	(*FetchSegmentResponse)(nil),    // 43: weir.worker.v1.FetchSegmentResponse
-	(*ReleaseSegmentsRequest)(nil),  // 44: weir.worker.v1.ReleaseSegmentsRequest
-	(*ReleaseSegmentsResponse)(nil), // 45: weir.worker.v1.ReleaseSegmentsResponse
-	nil,                             // 46: weir.worker.v1.Prepare.OperatorParallelismEntry
-	(*v1.Committable)(nil),          // 47: weir.snapshot.v1.Committable
-	(*v1.Segment)(nil),              // 48: weir.snapshot.v1.Segment
-	(*v11.LostOutput)(nil),          // 49: weir.job.v1.LostOutput
-	(*v1.TaskHandle)(nil),           // 50: weir.snapshot.v1.TaskHandle
-	(*v11.TaskStatistics)(nil),      // 51: weir.job.v1.TaskStatistics
-	(*v11.Transaction)(nil),         // 52: weir.job.v1.Transaction
-	(*v11.HeldOutput)(nil),          // 53: weir.job.v1.HeldOutput
+	(*Restored)(nil),                // 28: weir.worker.v1.Restored
+	(*Closed)(nil),                  // 29: weir.worker.v1.Closed
+	(*TaskFailed)(nil),              // 30: weir.worker.v1.TaskFailed
+	(*CheckpointAck)(nil),           // 31: weir.worker.v1.CheckpointAck
+	(*CheckpointDeclined)(nil),      // 32: weir.worker.v1.CheckpointDeclined
+	(*CommitAcked)(nil),             // 33: weir.worker.v1.CommitAcked
+	(*Activity)(nil),                // 34: weir.worker.v1.Activity
+	(*Statistics)(nil),              // 35: weir.worker.v1.Statistics
+	(*Heartbeat)(nil),               // 36: weir.worker.v1.Heartbeat
+	(*TransactionsDone)(nil),        // 37: weir.worker.v1.TransactionsDone
+	(*Event)(nil),                   // 38: weir.worker.v1.Event
+	(*ControlRequest)(nil),          // 39: weir.worker.v1.ControlRequest
+	(*ControlResponse)(nil),         // 40: weir.worker.v1.ControlResponse
+	(*UploadSegmentRequest)(nil),    // 41: weir.worker.v1.UploadSegmentRequest
+	(*UploadSegmentResponse)(nil),   // 42: weir.worker.v1.UploadSegmentResponse
+	(*FetchSegmentRequest)(nil),     // 43: weir.worker.v1.FetchSegmentRequest
+	(*FetchSegmentResponse)(nil),    // 44: weir.worker.v1.FetchSegmentResponse
+	(*ReleaseSegmentsRequest)(nil),  // 45: weir.worker.v1.ReleaseSegmentsRequest
+	(*ReleaseSegmentsResponse)(nil), // 46: weir.worker.v1.ReleaseSegmentsResponse
+	nil,                             // 47: weir.worker.v1.Prepare.OperatorParallelismEntry
+	(*v1.Committable)(nil),          // 48: weir.snapshot.v1.Committable
+	(*v1.Segment)(nil),              // 49: weir.snapshot.v1.Segment
+	(*v11.LostOutput)(nil),          // 50: weir.job.v1.LostOutput
+	(*v1.TaskHandle)(nil),           // 51: weir.snapshot.v1.TaskHandle
+	(*v11.TaskStatistics)(nil),      // 52: weir.job.v1.TaskStatistics
+	(*v11.Transaction)(nil),         // 53: weir.job.v1.Transaction
+	(*v11.HeldOutput)(nil),          // 54: weir.job.v1.HeldOutput
 }
 var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	6,  // 0: weir.worker.v1.FencedAttempt.sinks:type_name -> weir.worker.v1.SinkExtent
 	7,  // 1: weir.worker.v1.Replacement.replaced:type_name -> weir.worker.v1.ReplacedTransactions
-	47, // 2: weir.worker.v1.Replacement.committable:type_name -> weir.snapshot.v1.Committable
-	48, // 3: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
+	48, // 2: weir.worker.v1.Replacement.committable:type_name -> weir.snapshot.v1.Committable
+	49, // 3: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
 	0,  // 4: weir.worker.v1.RestorePoint.loss_policy:type_name -> weir.worker.v1.LossPolicy
 	8,  // 5: weir.worker.v1.RestorePoint.replacements:type_name -> weir.worker.v1.Replacement
 	3,  // 6: weir.worker.v1.Prepare.tasks:type_name -> weir.worker.v1.TaskAssignment
 	9,  // 7: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
-	46, // 8: weir.worker.v1.Prepare.operator_parallelism:type_name -> weir.worker.v1.Prepare.OperatorParallelismEntry
+	47, // 8: weir.worker.v1.Prepare.operator_parallelism:type_name -> weir.worker.v1.Prepare.OperatorParallelismEntry
 	4,  // 9: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
 	5,  // 10: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
 	5,  // 11: weir.worker.v1.Transactions.attempts:type_name -> weir.worker.v1.FencedAttempt
@@ -3393,44 +3520,45 @@ var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	17, // 22: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
 	18, // 23: weir.worker.v1.Command.transactions:type_name -> weir.worker.v1.Transactions
 	22, // 24: weir.worker.v1.Command.commit_rewritten:type_name -> weir.worker.v1.CommitRewritten
-	49, // 25: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
+	50, // 25: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
 	8,  // 26: weir.worker.v1.Rewritten.replacements:type_name -> weir.worker.v1.Replacement
 	1,  // 27: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
-	49, // 28: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
-	50, // 29: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
-	51, // 30: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
-	52, // 31: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
-	53, // 32: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
+	50, // 28: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
+	51, // 29: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
+	52, // 30: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
+	53, // 31: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
+	54, // 32: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
 	2,  // 33: weir.worker.v1.TransactionsDone.outcome:type_name -> weir.worker.v1.ResolveOutcome
 	24, // 34: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
 	25, // 35: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
 	27, // 36: weir.worker.v1.Event.started:type_name -> weir.worker.v1.Started
-	29, // 37: weir.worker.v1.Event.task_failed:type_name -> weir.worker.v1.TaskFailed
-	30, // 38: weir.worker.v1.Event.checkpoint_ack:type_name -> weir.worker.v1.CheckpointAck
-	31, // 39: weir.worker.v1.Event.checkpoint_declined:type_name -> weir.worker.v1.CheckpointDeclined
-	32, // 40: weir.worker.v1.Event.commit_acked:type_name -> weir.worker.v1.CommitAcked
-	33, // 41: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
-	34, // 42: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
-	28, // 43: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
+	30, // 37: weir.worker.v1.Event.task_failed:type_name -> weir.worker.v1.TaskFailed
+	31, // 38: weir.worker.v1.Event.checkpoint_ack:type_name -> weir.worker.v1.CheckpointAck
+	32, // 39: weir.worker.v1.Event.checkpoint_declined:type_name -> weir.worker.v1.CheckpointDeclined
+	33, // 40: weir.worker.v1.Event.commit_acked:type_name -> weir.worker.v1.CommitAcked
+	34, // 41: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
+	35, // 42: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
+	29, // 43: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
 	26, // 44: weir.worker.v1.Event.rewritten:type_name -> weir.worker.v1.Rewritten
-	35, // 45: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
-	36, // 46: weir.worker.v1.Event.transactions_done:type_name -> weir.worker.v1.TransactionsDone
-	37, // 47: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
-	23, // 48: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
-	48, // 49: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
-	38, // 50: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
-	40, // 51: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
-	42, // 52: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
-	44, // 53: weir.worker.v1.WorkerService.ReleaseSegments:input_type -> weir.worker.v1.ReleaseSegmentsRequest
-	39, // 54: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
-	41, // 55: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
-	43, // 56: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
-	45, // 57: weir.worker.v1.WorkerService.ReleaseSegments:output_type -> weir.worker.v1.ReleaseSegmentsResponse
-	54, // [54:58] is the sub-list for method output_type
-	50, // [50:54] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	36, // 45: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
+	37, // 46: weir.worker.v1.Event.transactions_done:type_name -> weir.worker.v1.TransactionsDone
+	28, // 47: weir.worker.v1.Event.restored:type_name -> weir.worker.v1.Restored
+	38, // 48: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
+	23, // 49: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
+	49, // 50: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
+	39, // 51: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
+	41, // 52: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
+	43, // 53: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
+	45, // 54: weir.worker.v1.WorkerService.ReleaseSegments:input_type -> weir.worker.v1.ReleaseSegmentsRequest
+	40, // 55: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
+	42, // 56: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
+	44, // 57: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
+	46, // 58: weir.worker.v1.WorkerService.ReleaseSegments:output_type -> weir.worker.v1.ReleaseSegmentsResponse
+	55, // [55:59] is the sub-list for method output_type
+	51, // [51:55] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_weir_worker_v1_worker_proto_init() }
@@ -3455,7 +3583,8 @@ func file_weir_worker_v1_worker_proto_init() {
 		(*Command_Transactions)(nil),
 		(*Command_CommitRewritten)(nil),
 	}
-	file_weir_worker_v1_worker_proto_msgTypes[34].OneofWrappers = []any{
+	file_weir_worker_v1_worker_proto_msgTypes[25].OneofWrappers = []any{}
+	file_weir_worker_v1_worker_proto_msgTypes[35].OneofWrappers = []any{
 		(*Event_Hello)(nil),
 		(*Event_Prepared)(nil),
 		(*Event_Started)(nil),
@@ -3469,6 +3598,7 @@ func file_weir_worker_v1_worker_proto_init() {
 		(*Event_Rewritten)(nil),
 		(*Event_Heartbeat)(nil),
 		(*Event_TransactionsDone)(nil),
+		(*Event_Restored)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3476,7 +3606,7 @@ func file_weir_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_worker_v1_worker_proto_rawDesc), len(file_weir_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -216,13 +216,17 @@ func (t *Task) emit(now time.Time) (worked bool, err error) {
 		t.current = 0
 		return false, t.errorf("read the input", err)
 	}
-	if changes(t.fetched.value) {
+	records := changes(t.fetched.value)
+	if records {
 		t.touch()
 	}
 	t.produced(now)
 	more, err := t.source.Emit(t.fetched.value, t.emits)
 	if err != nil {
 		return false, &Error{Operator: t.name, Doing: "process records", Err: err}
+	}
+	if records {
+		t.meet()
 	}
 	if took := t.cfg.Clock.Now().Sub(now); took > emitTime {
 		t.emits = max(1, int(int64(t.emits)*int64(emitTime)/int64(took)))
@@ -233,6 +237,16 @@ func (t *Task) emit(now time.Time) (worked bool, err error) {
 		t.have, t.fetched = false, fetch{}
 	}
 	return true, nil
+}
+
+// meet tells of the first record.
+func (t *Task) meet() {
+	if !t.met {
+		t.met = true
+		if t.cfg.FirstRecord != nil {
+			t.cfg.FirstRecord()
+		}
+	}
 }
 
 func (t *Task) element(ctx context.Context, now time.Time, ch int, e exchange.Element) error {
@@ -251,6 +265,7 @@ func (t *Task) element(ctx context.Context, now time.Time, ch int, e exchange.El
 			return &Error{Operator: t.name, Doing: "process records", Err: err}
 		}
 		e.Done()
+		t.meet()
 	case exchange.Barrier:
 		if n, aligning := t.aligner.Aligning(); !aligning || e.Barrier.Checkpoint > n {
 			t.alignedSince = now

@@ -77,6 +77,8 @@ type Config struct {
 	Clock    operator.Clock
 	Logger   *slog.Logger
 	Reporter Reporter
+	// FirstRecord, if set, is called when the task has processed its first record.
+	FirstRecord func()
 }
 
 // Task is one subtask. Open, Fence, Run and Close are called once each, in this order, by one goroutine after the other; everything
@@ -125,6 +127,8 @@ type Task struct {
 	unflushed      bool
 	unflushedSince time.Time
 
+	// met tells that the first record has been processed.
+	met          bool
 	ended        bool
 	changed      bool
 	lastSnapshot uint64
