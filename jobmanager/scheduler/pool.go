@@ -69,7 +69,7 @@ func (p *pool) missing(slots int) string {
 	if len(p.taskManagers) == 0 {
 		return fmt.Sprintf("needs %s, and no TaskManager is connected; start TaskManagers", count(slots, "slot"))
 	}
-	return fmt.Sprintf("needs %s, %s; start more TaskManagers or lower -p", count(slots, "slot"), p.summary())
+	return fmt.Sprintf("needs %s, %s; start more TaskManagers or lower the parallelism", count(slots, "slot"), p.summary())
 }
 
 func (p *pool) summary() string {

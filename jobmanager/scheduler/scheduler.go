@@ -58,7 +58,7 @@ func Schedule(taskManagers []TaskManager, waiting []Job) []Decision {
 				holder = j.Name
 			}
 		case isNew && p.free-held < j.Slots:
-			d.Waiting = fmt.Sprintf("needs %s, %s, held for job %s, which is restarting; start more TaskManagers or lower -p",
+			d.Waiting = fmt.Sprintf("needs %s, %s, held for job %s, which is restarting; start more TaskManagers or lower the parallelism",
 				count(j.Slots, "slot"), p.summary(), holder)
 		default:
 			d.Placements = p.place(j)

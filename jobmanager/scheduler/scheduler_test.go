@@ -72,7 +72,7 @@ func TestFewerSlotsThanBefore(t *testing.T) {
 func TestAllOrNothing(t *testing.T) {
 	got := scheduler.Schedule([]scheduler.TaskManager{tm("a", 1), tm("b", 0)}, []scheduler.Job{job("j", 4)})
 	require.Nil(t, got[0].Placements)
-	require.Equal(t, "needs 4 slots, 1 free on 1 TaskManager; start more TaskManagers or lower -p", got[0].Waiting)
+	require.Equal(t, "needs 4 slots, 1 free on 1 TaskManager; start more TaskManagers or lower the parallelism", got[0].Waiting)
 }
 
 func TestWaitingTexts(t *testing.T) {
@@ -80,8 +80,8 @@ func TestWaitingTexts(t *testing.T) {
 		return scheduler.Schedule(tms, []scheduler.Job{job("j", 8)})[0].Waiting
 	}
 	require.Equal(t, "needs 8 slots, and no TaskManager is connected; start TaskManagers", text())
-	require.Equal(t, "needs 8 slots, 0 free on 2 TaskManagers; start more TaskManagers or lower -p", text(tm("a", 0), tm("b", 0)))
-	require.Equal(t, "needs 8 slots, 5 free on 2 TaskManagers; start more TaskManagers or lower -p", text(tm("a", 2), tm("b", 3)))
+	require.Equal(t, "needs 8 slots, 0 free on 2 TaskManagers; start more TaskManagers or lower the parallelism", text(tm("a", 0), tm("b", 0)))
+	require.Equal(t, "needs 8 slots, 5 free on 2 TaskManagers; start more TaskManagers or lower the parallelism", text(tm("a", 2), tm("b", 3)))
 }
 
 func TestEarlierJobIsServedFirst(t *testing.T) {
