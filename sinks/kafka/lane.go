@@ -39,7 +39,7 @@ func (l *lane) send(ctx context.Context, deadline time.Duration, topic string, p
 		}
 	}
 	l.begun = true
-	l.tracker.sending(len(r.Key) + len(r.Value))
+	l.tracker.sending(r.Size())
 	if err := l.producer.Send(topic, partition, r, at); err != nil {
 		return l.failure(err)
 	}

@@ -3,6 +3,7 @@ package kafkasink
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,12 +15,12 @@ import (
 
 // NewNative makes a client that encodes batches itself and sends them over franz-go's connections. It is the default.
 func NewNative(cfg ProducerConfig) (Producer, error) {
-	opts := []kgo.Opt{kgo.SeedBrokers(cfg.Brokers...), kgo.RequiredAcks(kgo.AllISRAcks())}
+	// The user's come first: what the guarantee needs is not theirs to change.
+	opts := append(slices.Clone(cfg.Options), kgo.SeedBrokers(cfg.Brokers...), kgo.RequiredAcks(kgo.AllISRAcks()))
 	if !cfg.TransactionsV2 {
 		opts = append(opts, kgo.MaxVersions(transactionsV1()))
 	}
-	opts = append(opts, pointOptions()...)
-	cl, err := kgo.NewClient(append(opts, cfg.Options...)...)
+	cl, err := kgo.NewClient(append(opts, pointOptions()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("make a Kafka client: %w", err)
 	}

@@ -57,7 +57,7 @@ type Delivery struct {
 	// Offset is that of the first record.
 	Offset  int64
 	Records int64
-	// Bytes is the size of the keys and values.
+	// Bytes is the size of the keys, values and headers.
 	Bytes int
 	Err   error
 }

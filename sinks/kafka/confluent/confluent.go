@@ -112,10 +112,19 @@ func (p *producer) report() {
 		}
 		tp := m.TopicPartition
 		p.cfg.Delivered(kafkasink.Delivery{
-			Topic: *tp.Topic, Partition: tp.Partition, Offset: int64(tp.Offset), Records: 1, Bytes: len(m.Key) + len(m.Value), Err: p.cause(tp.Error),
+			Topic: *tp.Topic, Partition: tp.Partition, Offset: int64(tp.Offset), Records: 1, Bytes: size(m), Err: p.cause(tp.Error),
 		})
 		p.pending.Add(-1)
 	}
+}
+
+// size is what the record of a message counts for.
+func size(m *kafka.Message) int {
+	n := len(m.Key) + len(m.Value)
+	for i := range m.Headers {
+		n += len(m.Headers[i].Key) + len(m.Headers[i].Value)
+	}
+	return n
 }
 
 // log passes librdkafka's log on. What matters comes as an error as well, so everything is for debugging.
@@ -157,7 +166,7 @@ func (p *producer) Send(topic string, partition int32, r kafkasink.Record, times
 		p.pending.Add(-1)
 		err = p.cause(err)
 		// The tracker counts the record as sent; this is its outcome.
-		p.cfg.Delivered(kafkasink.Delivery{Topic: topic, Partition: partition, Records: 1, Bytes: len(r.Key) + len(r.Value), Err: err})
+		p.cfg.Delivered(kafkasink.Delivery{Topic: topic, Partition: partition, Records: 1, Bytes: r.Size(), Err: err})
 		return fmt.Errorf("hand a record to librdkafka: %w", err)
 	}
 	return nil

@@ -86,7 +86,7 @@ func React(s Step, answer error) Action {
 		}
 	case Write:
 		switch code {
-		case kerr.InvalidRecord, kerr.UnsupportedCompressionType:
+		case kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.UnsupportedCompressionType:
 			return FailJob // the same record comes again
 		}
 		return FailTask // clients repeat what can be repeated
@@ -141,10 +141,11 @@ func produced(code *kerr.Error, answer error) Action {
 		kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable,
 		kerr.RequestTimedOut, kerr.NetworkException, kerr.ThrottlingQuotaExceeded,
 		kerr.KafkaStorageError, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
+		kerr.OperationNotAttempted,                                                  // because of another partition, whose own answer says why
 		kerr.ConcurrentTransactions,                                                 // the end of the last one is under way
 		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InconsistentTopicID: // a leader that has not heard of it yet
 		return Again
-	case kerr.InvalidRecord, kerr.UnsupportedCompressionType:
+	case kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.UnsupportedCompressionType:
 		return FailJob // the same record comes again
 	}
 	return FailTask

@@ -73,11 +73,12 @@ var table = []row{
 	{"to be aborted", []error{kerr.TransactionAbortable}, [9]answers.Action{again, again, task, look, look, again, again, again, task}, restart},
 	{"topic or partition unknown", []error{kerr.UnknownTopicOrPartition, kafkaconn.ErrNoTopic}, repeated, restart},
 	{"topic id unknown", []error{kerr.UnknownTopicID}, [9]answers.Action{again, again, task, again, again, again, again, none, again}, restart},
+	{"left out for another partition's sake", []error{kerr.OperationNotAttempted}, repeated, restart},
 	{"topic id differs", []error{kerr.InconsistentTopicID}, repeated, unavailable},
 	{"deleted by retention meanwhile", []error{kerr.OffsetOutOfRange}, unexpected, restart},
 	{"too large", []error{kerr.MessageTooLarge, kerr.RecordListTooLarge}, unexpected, restart},
 	{"sequence broken", []error{kerr.OutOfOrderSequenceNumber, kerr.DuplicateSequenceNumber, kerr.UnknownProducerID}, unexpected, restart},
-	{"a record that will never be taken", []error{kerr.InvalidRecord, kerr.UnsupportedCompressionType}, [9]answers.Action{again, again, job, again, again, again, again, again, job}, restart},
+	{"a record that will never be taken", []error{kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.UnsupportedCompressionType}, [9]answers.Action{again, again, job, again, again, again, again, again, job}, restart},
 	{"no right, login or certificate", []error{
 		kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.GroupAuthorizationFailed,
 		kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kafkaconn.ErrLogin, kafkaconn.ErrCertificate,

@@ -31,12 +31,15 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // batch is a record batch in the making: the header, filled in by seal, and records.
 type batch struct {
-	buf      []byte
-	records  int32
-	payload  int   // bytes of keys and values
-	base     int64 // timestamp of the first record in milliseconds
-	latest   int64
-	sequence int32 // of the first record; valid once sealed
+	buf     []byte
+	records int32
+	payload int   // bytes of keys, values and headers
+	base    int64 // timestamp of the first record in milliseconds
+	latest  int64
+	// What a batch is written with, once it is numbered.
+	who      identity
+	sequence int32 // of the first record
+	numbered bool
 	sealed   bool
 }
 
@@ -77,6 +80,7 @@ func (b *batch) append(key, value []byte, headers []kgo.RecordHeader, millis int
 		buf = binary.AppendVarint(buf, int64(len(headers[i].Key)))
 		buf = append(buf, headers[i].Key...)
 		buf = appendBytes(buf, headers[i].Value)
+		b.payload += len(headers[i].Key) + len(headers[i].Value)
 	}
 	b.buf = buf
 	b.records++
@@ -92,16 +96,13 @@ type identity struct {
 	transactional bool
 }
 
-// seal fills in the header, after which b does not change any more.
-func (b *batch) seal(who identity, sequence int32, compress func(records []byte) ([]byte, kgo.CompressionCodecType)) {
-	var attributes uint16
+// seal compresses the records in place and fills in the header, after which b does not change any more. b is numbered.
+func (b *batch) seal(compress func(records []byte) ([]byte, kgo.CompressionCodecType)) {
+	records, codec := compress(b.buf[headerSize:])
+	b.buf = b.buf[:headerSize+len(records)]
+	who, attributes := b.who, uint16(codec)
 	if who.transactional {
-		attributes = transactional
-	}
-	if compress != nil {
-		packed, codec := compress(b.buf[headerSize:])
-		b.buf = append(b.buf[:headerSize], packed...)
-		attributes |= uint16(codec)
+		attributes |= transactional
 	}
 	h := b.buf
 	be := binary.BigEndian
@@ -115,10 +116,10 @@ func (b *batch) seal(who identity, sequence int32, compress func(records []byte)
 	be.PutUint64(h[atLatestTime:], uint64(b.latest))
 	be.PutUint64(h[atProducerID:], uint64(who.id))
 	be.PutUint16(h[atEpoch:], uint16(who.epoch))
-	be.PutUint32(h[atSequence:], uint32(sequence))
+	be.PutUint32(h[atSequence:], uint32(b.sequence))
 	be.PutUint32(h[atCount:], uint32(b.records))
 	be.PutUint32(h[atChecksum:], crc32.Checksum(h[atAttributes:], castagnoli))
-	b.sequence, b.sealed = sequence, true
+	b.sealed = true
 }
 
 // after returns the sequence number that follows n records; it wraps to 0.

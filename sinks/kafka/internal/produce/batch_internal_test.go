@@ -42,6 +42,8 @@ func decode(t require.TestingT, raw []byte) (kmsg.RecordBatch, []decoded) {
 	return b, out
 }
 
+func plain(records []byte) ([]byte, kgo.CompressionCodecType) { return records, kgo.CodecNone }
+
 func TestBatchIsWhatOthersRead(t *testing.T) {
 	optional := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 0, 300))
 	record := rapid.Custom(func(t *rapid.T) decoded {
@@ -68,12 +70,16 @@ func TestBatchIsWhatOthersRead(t *testing.T) {
 					break
 				}
 				latest, payload = max(latest, r.Millis), payload+len(r.Key)+len(r.Value)
+				for _, h := range r.Headers {
+					payload += len(h.Key) + len(h.Value)
+				}
 			}
 			n := int32(i - first)
 			if n > 1 {
 				require.LessOrEqual(t, len(b.buf), limit)
 			}
-			b.seal(who, sequence, nil)
+			b.who, b.sequence = who, sequence
+			b.seal(plain)
 			raw, out := decode(t, bytes.Clone(b.buf))
 			require.Len(t, out, int(n))
 			require.Equal(t, n, raw.NumRecords)

@@ -19,12 +19,30 @@ type topic struct {
 	asked bool
 }
 
+// wanted tells that something waits to be written.
+func (t *topic) wanted() bool {
+	for _, p := range t.partitions {
+		if !p.idle() {
+			return true
+		}
+	}
+	return len(t.waiting) > 0
+}
+
 // record is one that waits for its topic.
 type record struct {
 	partition  int32
 	key, value []byte
 	headers    []kgo.RecordHeader
 	millis     int64
+}
+
+func (r *record) size() int {
+	n := len(r.key) + len(r.value)
+	for i := range r.headers {
+		n += len(r.headers[i].Key) + len(r.headers[i].Value)
+	}
+	return n
 }
 
 // partition is what is written to one partition.
@@ -95,11 +113,14 @@ func (t *topic) choose(wanted int32, key []byte, ignoreKeys bool) (*partition, b
 	if t.sticky == nil {
 		t.sticky = t.partitions[rand.IntN(n)]
 		if t.sticky.leader < 0 { // another one may have a leader
+			var led []*partition
 			for _, p := range t.partitions {
 				if p.leader >= 0 {
-					t.sticky = p
-					break
+					led = append(led, p)
 				}
+			}
+			if len(led) > 0 {
+				t.sticky = led[rand.IntN(len(led))]
 			}
 		}
 	}

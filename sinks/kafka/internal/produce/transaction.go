@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
 )
 
 // Init initialises the transactional id, which ends whatever is open on it.
@@ -43,7 +45,7 @@ func (w *Writer) joins() bool { return w.who.transactional && !w.cfg.Transaction
 
 // join makes partitions known to the coordinator.
 func (w *Writer) join(partitions []*partition) {
-	ctx, cancel := context.WithTimeout(w.ctx, w.cfg.Deadline)
+	ctx, cancel := context.WithTimeout(w.ctx, w.limit())
 	defer cancel()
 	w.mu.Lock()
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
@@ -65,17 +67,16 @@ func (w *Writer) join(partitions []*partition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer w.poke()
+	w.joining = false
 	for _, p := range partitions {
 		p.joining = false
+		p.later() // unless it is joined by the answer
 	}
 	if w.err != nil {
 		return
 	}
 	if err != nil {
-		for _, p := range partitions {
-			p.later()
-		}
-		w.unanswered(err)
+		w.unanswered(answers.Produce, err)
 		return
 	}
 	for _, t := range resp.Topics {
@@ -86,8 +87,7 @@ func (w *Writer) join(partitions []*partition) {
 			}
 			p := known.partitions[rp.Partition]
 			if err := codeError(rp.ErrorCode); err != nil {
-				p.later()
-				w.unanswered(fmt.Errorf("add %s/%d to the transaction: %w", t.Topic, rp.Partition, err))
+				w.unanswered(answers.Produce, fmt.Errorf("add %s/%d to the transaction: %w", t.Topic, rp.Partition, err))
 				if w.err != nil {
 					return
 				}

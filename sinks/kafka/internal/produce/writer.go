@@ -1,7 +1,6 @@
 package produce
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,14 +38,20 @@ type Delivery struct {
 	Partition int32
 	Offset    int64 // of the first record
 	Records   int64
-	Bytes     int // of keys and values
+	Bytes     int // of keys, values and headers
 	Err       error
 }
 
-// Errors of Send.
 var (
 	errNoPartition = errors.New("topic has no such partition")
 	errClosed      = errors.New("the writer is closed")
+)
+
+const (
+	// batchBytes is the largest batch, but for one record that is larger.
+	batchBytes = 1 << 20
+	// spareBytes bounds the buffers that are kept for later batches.
+	spareBytes = 8 << 20
 )
 
 // Writer writes records.
@@ -57,6 +62,7 @@ type Writer struct {
 	cancel     context.CancelFunc
 	done       sync.WaitGroup
 	wake       chan struct{} // of size 1: a full one already wakes
+	packed     sync.Pool     // of *bytes.Buffer, for compression
 
 	mu     sync.Mutex
 	who    identity // id -1: not initialised
@@ -68,12 +74,16 @@ type Writer struct {
 	// pending is how many records have no outcome yet.
 	pending int64
 	flushes int
-	drained chan struct{} // closed when pending is 0 or err is set; nil when nobody waits
+	drained chan struct{} // closed when pending is 0, which it is after an error too; nil when nobody waits
 	spare   []*batch
-	packed  bytes.Buffer
-	looked  time.Time // when the partitions were asked for
-	stale   bool      // a leader has moved
-	trouble error     // the last answer after which something is tried again; nil once something was written
+	spared  int // bytes of spare
+	joining bool
+	// What is about leaders: a question is under way, when it was asked and how long until the next, and that one is wanted.
+	asking    bool
+	looked    time.Time
+	lookPause time.Duration
+	stale     bool
+	trouble   error // the last answer after which something is tried again; nil once something was written
 }
 
 // New makes a writer. It does no I/O.
@@ -98,7 +108,7 @@ func (w *Writer) Close() {
 	w.done.Wait()
 }
 
-// Send encodes a record into a batch; it refers to nothing of it afterwards, unless the topic is not known yet. It does not wait for a
+// Send encodes a record into a batch; it refers to nothing of it afterwards, unless topic or partition is not known yet. It does not wait for a
 // broker. partition is negative for the writer's choice.
 func (w *Writer) Send(topicName string, partition int32, key, value []byte, headers []kgo.RecordHeader, millis int64) error {
 	w.mu.Lock()
@@ -112,15 +122,14 @@ func (w *Writer) Send(topicName string, partition int32, key, value []byte, head
 		w.last = t
 	}
 	w.pending++
-	if t.partitions == nil {
+	if t.partitions == nil || !w.add(t, partition, key, value, headers, millis) {
 		t.waiting = append(t.waiting, record{partition, key, value, headers, millis})
-		return nil
+		if !t.asked { // the partition may be a new one
+			t.asked = true
+			w.poke()
+		}
 	}
-	err := w.add(t, partition, key, value, headers, millis)
-	if err != nil {
-		w.settled(1)
-	}
-	return err
+	return nil
 }
 
 // topic returns the state of a topic and has a new one asked for.
@@ -134,10 +143,11 @@ func (w *Writer) topic(name string) *topic {
 	return t
 }
 
-func (w *Writer) add(t *topic, index int32, key, value []byte, headers []kgo.RecordHeader, millis int64) error {
+// add encodes a record unless its partition is not known.
+func (w *Writer) add(t *topic, index int32, key, value []byte, headers []kgo.RecordHeader, millis int64) bool {
 	p, ok := t.choose(index, key, w.cfg.IgnoreKeys)
 	if !ok {
-		return fmt.Errorf("%w: %s/%d", errNoPartition, t.name, index)
+		return false
 	}
 	if p.open != nil && !p.open.append(key, value, headers, millis, t.limit) {
 		p.full = append(p.full, p.open)
@@ -161,13 +171,14 @@ func (w *Writer) add(t *topic, index int32, key, value []byte, headers []kgo.Rec
 		}
 		w.poke()
 	}
-	return nil
+	return true
 }
 
 func (w *Writer) batch() *batch {
 	var b *batch
 	if n := len(w.spare); n > 0 {
 		b, w.spare = w.spare[n-1], w.spare[:n-1]
+		w.spared -= cap(b.buf)
 	} else {
 		b = &batch{}
 	}
@@ -175,18 +186,13 @@ func (w *Writer) batch() *batch {
 	return b
 }
 
-// batchBytes is the largest batch, but for one record that is larger.
-const batchBytes = 1 << 20
-
-// maxSpare is how many buffers of batches are kept for later ones.
-const maxSpare = 64
-
 // outcome tells what became of a batch and takes it back.
 func (w *Writer) outcome(p *partition, b *batch, offset int64, err error) {
 	w.cfg.Delivered(Delivery{Topic: p.topic.name, Partition: p.index, Offset: offset, Records: int64(b.records), Bytes: b.payload, Err: err})
 	w.settled(int64(b.records))
-	if len(w.spare) < maxSpare {
+	if w.err == nil && w.spared+cap(b.buf) <= spareBytes {
 		w.spare = append(w.spare, b)
+		w.spared += cap(b.buf)
 	}
 }
 
@@ -206,7 +212,7 @@ func (w *Writer) fail(err error) {
 	w.err = err
 	for _, t := range w.topics {
 		for _, r := range t.waiting {
-			w.cfg.Delivered(Delivery{Topic: t.name, Partition: r.partition, Records: 1, Bytes: len(r.key) + len(r.value), Err: err})
+			w.cfg.Delivered(Delivery{Topic: t.name, Partition: r.partition, Records: 1, Bytes: r.size(), Err: err})
 			w.settled(1)
 		}
 		t.waiting = nil
@@ -257,21 +263,6 @@ func (w *Writer) poke() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
-	}
-}
-
-// compress is what a batch's records become, nil where nothing is compressed.
-func (w *Writer) compress() func([]byte) ([]byte, kgo.CompressionCodecType) {
-	if w.compressor == nil {
-		return nil
-	}
-	return func(records []byte) ([]byte, kgo.CompressionCodecType) {
-		w.packed.Reset()
-		packed, codec := w.compressor.Compress(&w.packed, records)
-		if len(packed) >= len(records) {
-			return records, kgo.CodecNone
-		}
-		return packed, codec
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -221,8 +222,85 @@ func TestUnknownPartitionIsRefused(t *testing.T) {
 	w, _ := newWriter(t, brokers, produce.Config{})
 	send(t, w, "t", 0, 2)
 	require.NoError(t, w.Flush(t.Context()))
-	require.ErrorContains(t, w.Send("t", 2, nil, nil, nil, 1), "no such partition: t/2")
+	require.NoError(t, w.Send("t", 2, nil, nil, nil, 1), "it may be a new one")
+	require.ErrorContains(t, w.Flush(t.Context()), "no such partition: t/2")
+}
+
+// An answer that ends everything comes while requests to other brokers are under way.
+func TestFinalAnswerOfOneOfSeveralBrokers(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(30, "t"))
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	var n atomic.Int64
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.ProduceRequest)
+		if n.Add(1)%20 != 0 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		for _, t := range req.Topics {
+			rt := kmsg.NewProduceResponseTopic()
+			rt.Topic, rt.TopicID = t.Topic, t.TopicID
+			for _, p := range t.Partitions {
+				rp := kmsg.NewProduceResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, kerr.ProducerFenced.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
+	for range 20 {
+		w, l := newWriter(t, c.ListenAddrs(), produce.Config{BatchBytes: func(string) int { return 300 }})
+		sent := int64(0)
+		for i := range 20_000 {
+			if w.Send("t", int32(i%30), nil, fmt.Appendf(nil, "%031d", i), nil, 1) != nil {
+				break
+			}
+			sent++
+		}
+		require.ErrorIs(t, w.Flush(t.Context()), kerr.ProducerFenced)
+		w.Close()
+		require.Equal(t, sent, l.records, "each record sent has one outcome")
+	}
+}
+
+// A partition's records keep their order while its leader changes and partitions are added.
+func TestLeadersMoveAndPartitionsAreAdded(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(2, "t"))
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	w, l := newWriter(t, c.ListenAddrs(), produce.Config{TransactionalID: "moves", BatchBytes: func(string) int { return 300 }})
+	require.NoError(t, w.Init(t.Context()))
+	const n = 9000
+	for i := range n {
+		if i%1000 == 999 {
+			partition := int32(i / 1000 % 2)
+			require.NoError(t, c.MoveTopicPartition("t", partition, (c.LeaderFor("t", partition)+1)%3))
+		}
+		send(t, w, "t", i, i+1)
+		if i%500 == 0 {
+			require.NoError(t, w.Flush(t.Context()))
+		}
+	}
 	require.NoError(t, w.Flush(t.Context()))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	require.NoError(t, err)
+	defer cl.Close()
+	_, err = kadm.NewClient(cl).CreatePartitions(t.Context(), 1, "t")
+	require.NoError(t, err)
+	require.NoError(t, w.Send("t", 2, nil, []byte("new"), nil, 1))
+	require.NoError(t, w.Flush(t.Context()))
+	require.NoError(t, w.Commit(t.Context()))
+	require.Empty(t, l.failed)
+	var old []*kgo.Record
+	for _, r := range read(t, c.ListenAddrs(), n+1) {
+		if r.Partition < 2 {
+			old = append(old, r)
+		}
+	}
+	inOrder(t, old, n)
 }
 
 // losing is a connection that loses answers: it reads them, and then breaks.
