@@ -110,7 +110,8 @@ func TestNoFailedDeliveryIsAccepted(t *testing.T) {
 		var class operator.Class
 		switch {
 		case errors.Is(failure, kerr.InvalidRecord), errors.Is(failure, kerr.UnsupportedVersion), errors.Is(failure, kerr.InvalidRequest),
-			errors.Is(failure, kerr.InvalidTransactionTimeout), errors.Is(failure, kerr.UnsupportedCompressionType):
+			errors.Is(failure, kerr.InvalidTransactionTimeout), errors.Is(failure, kerr.UnsupportedCompressionType),
+			errors.Is(failure, kerr.InvalidTimestamp):
 			class = operator.ClassFatal
 		case errors.Is(failure, kerr.NotEnoughReplicas), errors.Is(failure, kerr.KafkaStorageError), errors.Is(failure, context.DeadlineExceeded):
 			class = operator.ClassUnavailable
