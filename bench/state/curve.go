@@ -47,7 +47,7 @@ func curve(ctx context.Context, o options, n int) error {
 		return err
 	}
 	stop := gcPauses().since(stopped)
-	written, changed, err := amortised(ctx, s, o, n, changes, value)
+	ratio, err := amortised(ctx, s, o, n, changes, value)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func curve(ctx context.Context, o options, n int) error {
 	}
 	first := time.Since(began)
 	fmt.Printf("| %d | %v | %v | %v | %v | %v | %v | %.2f | %.2f | %.1f %% | %v | %v | %v | %v |\n", n,
-		quantile(pauses, 0.5), quantile(pauses, 0.99), quantile(pauses, 1), quantile(alone, 0.99), quantile(beside, 0.99), stop.most, float64(written)/float64(changed), float64(most)/float64(live),
+		quantile(pauses, 0.5), quantile(pauses, 0.99), quantile(pauses, 1), quantile(alone, 0.99), quantile(beside, 0.99), stop.most, ratio, float64(most)/float64(live),
 		100*with/without, opened.Round(10*time.Microsecond), first.Round(10*time.Microsecond), quantile(writes, 0.5), quantile(writes, 1))
 	return s.shut()
 }
@@ -129,8 +129,12 @@ func underLoad(
 }
 
 // amortised takes checkpoints of a second's changes each, as fast as they are written, until the base was merged some times, and returns
-// the bytes written and changed.
-func amortised(ctx context.Context, s *state[string], o options, n, changes int, value func() string) (written, changed uint64, err error) {
+// the bytes written per byte changed; 0 when it is left out.
+func amortised(ctx context.Context, s *state[string], o options, n, changes int, value func() string) (float64, error) {
+	if o.sweeps == 0 {
+		return 0, nil
+	}
+	changed := uint64(0)
 	// It begins and ends with the end of a merge: when nothing of the base is from before its predecessor was whole.
 	merges, whole := -1, s.next
 	for range 100_000 {
@@ -139,11 +143,11 @@ func amortised(ctx context.Context, s *state[string], o options, n, changes int,
 			k := random(n)
 			keys[k] = struct{}{}
 			if err := s.values.Put(k, value()); err != nil {
-				return 0, 0, err
+				return 0, err
 			}
 		}
 		if err := s.checkpoint(ctx); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		changed += uint64(len(keys)) * uint64(8+o.valueSize)
 		if s.oldestBase() > whole {
@@ -153,9 +157,9 @@ func amortised(ctx context.Context, s *state[string], o options, n, changes int,
 				changed = 0
 			}
 			if merges == o.sweeps {
-				return s.place.written.Load(), changed, nil
+				return float64(s.place.written.Load()) / float64(changed), nil
 			}
 		}
 	}
-	return 0, 0, fmt.Errorf("no merge in sight")
+	return 0, fmt.Errorf("no merge in sight")
 }

@@ -29,7 +29,7 @@ func main() {
 	flag.IntVar(&o.valueSize, "value", 100, "bytes of a value")
 	flag.Float64Var(&o.share, "share", 0.01, "share of the keys that changes per second")
 	flag.DurationVar(&o.load, "load", 20*time.Second, "duration of each run under load")
-	flag.IntVar(&o.sweeps, "merges", 3, "merges of the base over which written bytes are averaged")
+	flag.IntVar(&o.sweeps, "merges", 3, "merges of the base over which written bytes are averaged; 0 leaves them out")
 	flag.IntVar(&o.budget, "budget-keys", 2_000_000, "keys of the run under a memory budget; 0 leaves it out")
 	flag.StringVar(&o.dir, "dir", "", "directory for state files (default: a temporary one)")
 	flag.Parse()
