@@ -20,7 +20,8 @@ STOPS    ?= 20
 ROLLS    ?= 3
 # Rounds of 2 → 4 → 3 with kills in the robustness suite; empty leaves rescales out.
 RESCALES ?= 10
-RESTORES ?= 1
+# Numbers of keys with which a killed worker is restored in the robustness suite; empty leaves it out.
+RESTORES ?= 1000000
 # Ways besides kill -9 and the default client in which the crash table is walked.
 CRASH    ?= freeze error confluent
 # How long the robustness suite watches the number of clients and transactional ids; empty leaves it out.
@@ -72,7 +73,7 @@ test-robustness: check-test-tools ## random faults against a model: make test-ro
 	$(if $(RESCALES),WEIR_RESCALE_ROUNDS=$(RESCALES) go test -count=1 -timeout 30m -run TestRescaleUnderLoadWithKills ./test/e2e)
 	$(if $(RESCALES),WEIR_RESCALE_KEYS=1000000 go test -count=1 -timeout 10m -run TestRescaleOfManyKeys -v ./test/e2e)
 	$(if $(HOTKEY),WEIR_HOT_KEY_DURATION=$(HOTKEY) go test -count=1 -timeout 1h -run TestCheckpointsGoOnWithOneHotKey -v ./test/e2e)
-	$(if $(RESTORES),for n in 1000000 10000000; do WEIR_RESTORE_KEYS=$$n go test -count=1 -timeout 30m -run TestRestoreDoesNotDependOnTheSizeOfState -v ./test/e2e || exit 1; done)
+	$(if $(RESTORES),for n in $(RESTORES); do WEIR_RESTORE_KEYS=$$n go test -count=1 -timeout 30m -run TestRestoreDoesNotDependOnTheSizeOfState -v ./test/e2e || exit 1; done)
 	$(if $(WATCH),WEIR_IDS_DURATION=$(WATCH) go test -count=1 -timeout 2h -run TestClientsAndIDsStayFew ./test/e2e)
 	$(if $(MOVES),WEIR_COORDINATOR_MOVES=$(MOVES) WEIR_COORDINATOR_PAUSE=10s go test -count=1 -timeout 20m -run TestCoordinatorsMove ./test/e2e)
 
