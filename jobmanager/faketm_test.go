@@ -39,6 +39,8 @@ type fakes struct {
 	unprepared bool
 	// transactions answers commands about transactions, with nil by dying; without it nobody knows of any.
 	transactions func(*workerv1.Transactions) *workerv1.TransactionsDone
+	// unsettled makes workers that settle fail for good.
+	unsettled bool
 	// lost is what the next workers tell that they cannot commit.
 	lost      []*jobv1.LostOutput
 	events    []string
@@ -290,14 +292,17 @@ func (tm *fakeTM) handle(msg *clusterv1.SessionResponse) {
 		tm.mu.Lock()
 		tm.workers[key(p.GetJobId(), p.GetAttempt())] = &fakeWorker{prepare: p}
 		tm.mu.Unlock()
-		unprepared, prepared := false, &workerv1.Prepared{DataAddress: "127.0.0.1:1"}
+		unprepared, unsettled, prepared := false, false, &workerv1.Prepared{DataAddress: "127.0.0.1:1"}
 		tm.f.set(func() {
 			prepared.Lost = tm.f.lost
 			tm.f.prepares = append(tm.f.prepares, p)
 			tm.f.log("prepare %d settle=%v", p.GetAttempt(), p.GetSettleOnly())
-			unprepared = tm.f.unprepared
+			unprepared, unsettled = tm.f.unprepared, tm.f.unsettled && p.GetSettleOnly() && !p.GetInspectOnly()
 		})
-		if !unprepared {
+		switch {
+		case unsettled:
+			tm.fail(p.GetJobId(), p.GetAttempt(), workerv1.FailureClass_FAILURE_CLASS_FATAL, "the broker is away")
+		case !unprepared:
 			tm.event(p, &workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: prepared}})
 		}
 	case *clusterv1.SessionResponse_StopWorker:

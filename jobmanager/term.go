@@ -275,7 +275,7 @@ func (l *replicatedLog) understood(needed uint32) error {
 	if needed <= fsm.FirstLevel {
 		return nil
 	}
-	level, err := l.Level()
+	level, err := l.level()
 	if err == nil && needed > level {
 		err = fmt.Errorf("a command of level %d, and the members understand up to %d; upgrade all JobManagers", needed, level)
 	}
@@ -285,8 +285,16 @@ func (l *replicatedLog) understood(needed uint32) error {
 	return nil
 }
 
-// Level returns the command level that every member understands.
-func (l *replicatedLog) Level() (uint32, error) {
+// Level implements driver.Log.
+func (l *replicatedLog) Level() uint32 {
+	level, err := l.level()
+	if err != nil {
+		return fsm.FirstLevel
+	}
+	return level
+}
+
+func (l *replicatedLog) level() (uint32, error) {
 	servers, err := l.node.Servers()
 	if err != nil {
 		return 0, err

@@ -21,6 +21,8 @@ type Log interface {
 	Barrier(ctx context.Context) error
 	// View returns the present state.
 	View() fsm.View
+	// Level returns the command level that every member understands.
+	Level() uint32
 }
 
 // Sessions are the sessions of TaskManagers.

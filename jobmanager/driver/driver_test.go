@@ -32,6 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeLog struct {
 	mu    sync.Mutex
 	state fsm.State
+	level uint32 // of the oldest member; 0 for this program's
 	// lose decides about a proposal whether its answer is lost, and whether it got into the log nevertheless.
 	lose func(cmd *raftv1.Command) (lost, applied bool)
 	// refuse answers in the place of the state machine, unless it returns nil.
@@ -63,6 +64,15 @@ func (l *fakeLog) Propose(ctx context.Context, cmd *raftv1.Command) (fsm.Result,
 		return fsm.Result{}, raftnode.ErrUnknownOutcome
 	}
 	return res, nil
+}
+
+func (l *fakeLog) Level() uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.level > 0 {
+		return l.level
+	}
+	return fsm.Level
 }
 
 func (l *fakeLog) Barrier(ctx context.Context) error {

@@ -317,7 +317,7 @@ func (m *Manager) settleEndedOnce(ctx context.Context, jobID string) (done bool,
 	}
 	rec = e.rec
 	if lost := prepared.GetLost(); len(lost) > 0 {
-		res, err := m.cfg.Log.Propose(ctx, LossCommand(jobID, lost))
+		res, err := m.cfg.Log.Propose(ctx, LossCommand(m.cfg.Log, jobID, lost))
 		if err = cmp.Or(err, res.Err); err != nil {
 			return false, fmt.Errorf("lost output could not be recorded: %w", err)
 		}

@@ -14,6 +14,7 @@ import (
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/jobmanager/fsm"
 )
 
 // endedUnsettled is a job that was canceled with transactions of checkpoint 3 and ids of attempt 1 left.
@@ -495,7 +496,7 @@ func (f *fixture) refuseOnce(meant func(*raftv1.Command) bool) {
 	})
 }
 
-func isLoss(cmd *raftv1.Command) bool { return cmd.GetRecordLoss() != nil }
+func isLoss(cmd *raftv1.Command) bool { return cmd.GetUpdateLosses() != nil }
 
 // Nothing is settled that the log has refused to know.
 func TestAnEntryOfAnErrandThatTheLogRefuses(t *testing.T) {
@@ -554,5 +555,25 @@ func TestASettlingAttemptWhoseLossesTheLogRefuses(t *testing.T) {
 		require.Len(t, f.record().GetLost(), 1)
 		require.True(t, f.sessions.has("start 3"))
 		require.True(t, settled())
+	})
+}
+
+// A member that is not upgraded yet would stop at an entry that it does not know.
+func TestALossIsRecordedAsAllMembersUnderstandIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := endedUnsettled(t).begin(t)
+		f.set(func() {
+			f.log.level = 24
+			f.log.refuse = func(cmd *raftv1.Command) error {
+				require.LessOrEqual(t, fsm.LevelOf(cmd), uint32(24))
+				return nil
+			}
+		})
+		time.Sleep(5 * time.Second)
+		_, attempt := f.errand(1)
+		f.preparedWith(attempt, &jobv1.LostOutput{Sink: "v", Checkpoint: 3, Transaction: "x"})
+		f.eventOf(theTM, attempt, startedEvent())
+		require.Empty(t, f.record().GetUnsettled())
+		require.Len(t, f.record().GetLost(), 1)
 	})
 }

@@ -72,6 +72,8 @@ func (l *memLog) Propose(_ context.Context, cmd *raftv1.Command) (fsm.Result, er
 	return res, nil
 }
 
+func (l *memLog) Level() uint32 { return fsm.Level }
+
 // apply lets the state machine apply a command without the times and texts in it, and drops garbage as the cleaner would.
 func (l *memLog) apply(cmd *raftv1.Command) fsm.Result {
 	switch c := cmd.GetCommand().(type) {

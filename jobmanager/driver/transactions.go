@@ -227,7 +227,7 @@ func (j *job) recordLosses() bool {
 		return true
 	}
 	j.logger.Error("output that a completed checkpoint lists is lost", "transactions", len(lost), "accepted", !j.att.settle)
-	res, ok := j.propose(LossCommand(j.id, lost))
+	res, ok := j.propose(LossCommand(j.m.cfg.Log, j.id, lost))
 	if ok && res.Err != nil {
 		j.fail(failure{class: restartClass, message: "lost output could not be recorded: " + res.Err.Error()})
 		return false
@@ -235,7 +235,11 @@ func (j *job) recordLosses() bool {
 	return ok
 }
 
-// LossCommand is the entry that records lost output.
-func LossCommand(jobID string, lost []*jobv1.LostOutput) *raftv1.Command {
+// LossCommand is the entry that records lost output. A member that is not upgraded yet does not know how to count what there is no room for.
+func LossCommand(log Log, jobID string, lost []*jobv1.LostOutput) *raftv1.Command {
+	cmd := &raftv1.Command{Command: &raftv1.Command_UpdateLosses{UpdateLosses: &raftv1.UpdateLosses{JobId: jobID, Lost: lost}}}
+	if fsm.LevelOf(cmd) <= log.Level() {
+		return cmd
+	}
 	return &raftv1.Command{Command: &raftv1.Command_RecordLoss{RecordLoss: &raftv1.RecordLoss{JobId: jobID, Lost: lost}}}
 }

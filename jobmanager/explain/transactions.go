@@ -17,8 +17,16 @@ func (f Facts) lost() Finding {
 		if l.GetAccepted() {
 			continue
 		}
-		n++
 		records += max(0, l.GetRecords())
+		if more := l.GetTransactions(); more > 0 {
+			n += int(more)
+			if l.GetUnknown() {
+				unknown++
+			}
+			details += fmt.Sprintf("\nUp to %d more of checkpoint %d and later, for which there is no room one by one.", more, l.GetCheckpoint())
+			continue
+		}
+		n++
 		how := "was aborted behind the job's back"
 		if l.GetUnknown() {
 			unknown++

@@ -151,6 +151,7 @@ func settleRestored(r *raftv1.JobRecord) {
 	} else if r.GetFrom() != nil {
 		r.From = proto.CloneOf(r.GetFrom())
 		r.From.Settled, r.From.Replacements = true, nil
+		committed(r, r.From.GetCheckpoint())
 	}
 }
 

@@ -136,6 +136,7 @@ func settleUpTo(r *raftv1.JobRecord, id uint64) (changed bool) {
 	if r.GetReplaced() != nil && r.GetReplaced().GetCheckpoint() <= id {
 		r.Replaced, changed = nil, true
 	}
+	changed = committed(r, id) || changed
 	for i, cp := range r.Checkpoints {
 		if cp.GetId() <= id && !cp.GetSettled() {
 			cp = proto.CloneOf(cp)

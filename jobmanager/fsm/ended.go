@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -87,3 +88,32 @@ func (s *State) beginningWith(from *workerv1.RestorePoint, butNot string) *raftv
 	}
 	return nil
 }
+
+// settleResult follows the settling of a job that had ended with transactions left open.
+func settleResult(c *raftv1.SettleResult) change {
+	return func(r *raftv1.JobRecord) error {
+		if !Terminal(r.GetState()) {
+			return fmt.Errorf("%w: it is %s", ErrJobLive, stateName(r.GetState()))
+		}
+		changed := c.GetCheckpoint() > 0 && settleUpTo(r, c.GetCheckpoint())
+		if r.GetUnsettled() != c.GetUnsettled() {
+			r.Unsettled, changed = c.GetUnsettled(), true
+		}
+		if r.GetUnsettled() == "" {
+			r.Token, r.Placements = "", nil
+			changed = committed(r, allCheckpoints) || changed
+		}
+		fenced := func(attempt uint64) bool { return slices.Contains(c.GetAttempts(), attempt) }
+		before := len(r.GetUnfenced())
+		r.Unfenced = slices.DeleteFunc(r.Unfenced, func(f *workerv1.FencedAttempt) bool { return fenced(f.GetAttempt()) })
+		r.UnfencedWorkers = slices.DeleteFunc(r.UnfencedWorkers, func(w *raftv1.AttemptWorkers) bool { return fenced(w.GetAttempt()) })
+		if !changed && len(r.GetUnfenced()) == before {
+			return errRepeated
+		}
+		collect(r)
+		return nil
+	}
+}
+
+// RestorePoint returns what an attempt that began now would start from, nil for nothing.
+func RestorePoint(r *raftv1.JobRecord) *workerv1.RestorePoint { return restorePoint(r) }

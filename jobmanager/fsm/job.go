@@ -112,6 +112,7 @@ func recordResult(c *raftv1.RecordResult) change {
 			retire(r)
 		} else {
 			r.Replaced = nil
+			committed(r, allCheckpoints)
 		}
 		r.State = state
 		r.EndedAtMs = c.GetAtMs()

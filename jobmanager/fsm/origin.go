@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 )
@@ -73,6 +74,35 @@ func (s *State) tellOrigin(res Result) Result {
 	default:
 		return res
 	}
+	s.v.jobs = slices.Clone(s.v.jobs)
+	s.v.jobs[i] = owner
+	return res
+}
+
+// tellOriginLosses records what a job cannot commit of the checkpoint that it begins with at the checkpoint's owner too. A job that begins
+// with it later must be told: acceptance is each job's own.
+func (s *State) tellOriginLosses(c *raftv1.UpdateLosses, res Result) Result {
+	from := res.Job.GetFrom()
+	if res.Err != nil || res.Repeated || len(res.Job.GetCheckpoints()) > 0 || !unsettled(from) {
+		return res
+	}
+	i, cp := s.originOf(from)
+	if i < 0 || cp.GetSettled() {
+		return res
+	}
+	var lost []*jobv1.LostOutput
+	for _, l := range c.GetLost() {
+		if !l.GetPending() {
+			l = proto.CloneOf(l)
+			l.Accepted = false
+			lost = append(lost, l)
+		}
+	}
+	owner := copyRecord(s.v.jobs[i])
+	if !addLost(owner, lost) {
+		return res
+	}
+	owner.Lost = bounded(owner.Lost)
 	s.v.jobs = slices.Clone(s.v.jobs)
 	s.v.jobs[i] = owner
 	return res

@@ -26,6 +26,8 @@ func of(id string, cmd *raftv1.Command) *raftv1.Command {
 		c.RecordResult.JobId = id
 	case *raftv1.Command_ReplaceTransactions:
 		c.ReplaceTransactions.JobId = id
+	case *raftv1.Command_UpdateLosses:
+		c.UpdateLosses.JobId = id
 	default:
 		panic("not about a job")
 	}

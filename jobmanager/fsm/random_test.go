@@ -74,6 +74,16 @@ func drawCommand(t *rapid.T, v fsm.View) *raftv1.Command {
 			})
 		},
 		func() *raftv1.Command {
+			l := &jobv1.LostOutput{
+				Transaction: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "lost"), Checkpoint: near(last, "of"), Accepted: rapid.Bool().Draw(t, "accepted"),
+			}
+			l.Pending = l.GetAccepted() && rapid.Bool().Draw(t, "pending")
+			return updated(l)
+		},
+		func() *raftv1.Command {
+			return withdraw(&jobv1.LostOutput{Transaction: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "withdrawn"), Checkpoint: near(last, "of")})
+		},
+		func() *raftv1.Command {
 			return settledResult(near(last, "settled"), rapid.SampledFrom([]string{"", "broker gone"}).Draw(t, "left"), near(r.GetAttempt(), "fenced"))
 		},
 		func() *raftv1.Command {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -182,26 +183,27 @@ func TestOldestSnapshotFormatStaysReadable(t *testing.T) {
 	requireEqualProto(t, want, got)
 }
 
-// TestLogAndSnapshotOfThePresentLevelStayReadable replays a log that a program of level 18 has written, and restores the snapshot that
-// the same program made of it. A later level adds files of its own; these stay as they are.
-func TestLogAndSnapshotOfThePresentLevelStayReadable(t *testing.T) {
-	const logFile, snapshotFile = "testdata/log-level-18.binpb", "testdata/snapshot-v1-level-18.binpb"
-	if *update {
-		w := goldenState(t)
-		var log, snap bytes.Buffer
-		for _, cmd := range w.log {
-			_, err := protodelim.MarshalTo(&log, cmd)
-			require.NoError(t, err)
-		}
-		require.NoError(t, fsm.WriteSnapshot(&snap, w.state.Snapshot()))
-		require.NoError(t, os.WriteFile(logFile, log.Bytes(), 0o644))
-		require.NoError(t, os.WriteFile(snapshotFile, snap.Bytes(), 0o644))
-	}
+// lossesState has what level 25 has brought.
+func lossesState(t *testing.T) *world {
+	w := unsettledWorld(t)
+	accepted := loss("b")
+	accepted.Accepted = true
+	w.must(updated(loss("a"), accepted, pending("c"), pending("d"), pending("e")))
+	w.must(updated(loss("c")))
+	w.must(withdraw(pending("d")))
+	many := loss("")
+	many.Transactions = 12
+	w.must(updated(many))
+	return w
+}
+
+// golden replays a log that a program of some level has written, compares with the snapshot that the same program made of it, and returns
+// what that has.
+func golden(t *testing.T, logFile, snapshotFile string) fsm.View {
 	log, err := os.ReadFile(logFile)
 	require.NoError(t, err)
 	data, err := os.ReadFile(snapshotFile)
 	require.NoError(t, err)
-
 	replayed := fsm.NewMachine()
 	in := bytes.NewReader(log)
 	var index uint64
@@ -214,9 +216,32 @@ func TestLogAndSnapshotOfThePresentLevelStayReadable(t *testing.T) {
 	restored := fsm.NewMachine()
 	require.NoError(t, restored.Restore(io.NopCloser(bytes.NewReader(data))))
 	require.True(t, bytes.Equal(persist(t, restored).Bytes(), persist(t, replayed).Bytes()))
+	return restored.View()
+}
+
+// writeGolden writes the files of one level, if that is asked for.
+func writeGolden(t *testing.T, w *world, logFile, snapshotFile string) {
+	if !*update {
+		return
+	}
+	var log, snap bytes.Buffer
+	for _, cmd := range w.log {
+		_, err := protodelim.MarshalTo(&log, cmd)
+		require.NoError(t, err)
+	}
+	require.NoError(t, fsm.WriteSnapshot(&snap, w.state.Snapshot()))
+	require.NoError(t, os.WriteFile(logFile, log.Bytes(), 0o644))
+	require.NoError(t, os.WriteFile(snapshotFile, snap.Bytes(), 0o644))
+}
+
+// TestLogAndSnapshotOfTheFirstLevelStayReadable holds the files that a program of level 18 has written. A later level adds files of its
+// own; these stay as they are.
+func TestLogAndSnapshotOfTheFirstLevelStayReadable(t *testing.T) {
+	const logFile, snapshotFile = "testdata/log-level-18.binpb", "testdata/snapshot-v1-level-18.binpb"
+	writeGolden(t, goldenState(t), logFile, snapshotFile)
+	v := golden(t, logFile, snapshotFile)
 
 	// What it is, told by hand.
-	v := restored.View()
 	require.Equal(t, "cluster-1", v.ClusterID())
 	require.Len(t, v.Members(), 2)
 	require.Len(t, v.Jobs(), 2)
@@ -229,6 +254,22 @@ func TestLogAndSnapshotOfThePresentLevelStayReadable(t *testing.T) {
 	k, ok := v.Job("k")
 	require.True(t, ok)
 	require.Equal(t, created, k.GetState())
+}
+
+func TestLogAndSnapshotOfLevel25StayReadable(t *testing.T) {
+	const logFile, snapshotFile = "testdata/log-level-25.binpb", "testdata/snapshot-v1-level-25.binpb"
+	writeGolden(t, lossesState(t), logFile, snapshotFile)
+	j, ok := golden(t, logFile, snapshotFile).Job("j")
+	require.True(t, ok)
+	var got []string
+	for _, l := range j.GetLost() {
+		got = append(got, fmt.Sprintf("%s accepted=%v pending=%v %d", l.GetTransaction(), l.GetAccepted(), l.GetPending(), l.GetTransactions()))
+	}
+	require.Equal(t, []string{
+		"a accepted=false pending=false 0", "b accepted=true pending=false 0", "c accepted=true pending=false 0", "e accepted=true pending=true 0",
+		" accepted=false pending=false 12",
+	}, got)
+	require.Len(t, fsm.Unaccepted(j, 5), 2)
 }
 
 func TestSnapshotFileOfANewerProgramIsRefused(t *testing.T) {

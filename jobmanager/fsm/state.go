@@ -11,7 +11,7 @@ import (
 )
 
 // Level is the command level of this program: the highest command number it understands.
-const Level = 24
+const Level = 25
 
 // FirstLevel is the command level of the first program, which a member has that has not told its own.
 const FirstLevel = 18
@@ -106,6 +106,8 @@ func (s *State) Apply(index uint64, cmd *raftv1.Command) Result {
 		return s.memberLevel(c.MemberLevel)
 	case *raftv1.Command_RecordLoss:
 		return s.update(c.RecordLoss.GetJobId(), recordLoss(c.RecordLoss))
+	case *raftv1.Command_UpdateLosses:
+		return s.tellOriginLosses(c.UpdateLosses, s.update(c.UpdateLosses.GetJobId(), updateLosses(c.UpdateLosses)))
 	case *raftv1.Command_SettleResult:
 		return s.update(c.SettleResult.GetJobId(), settleResult(c.SettleResult))
 	case *raftv1.Command_ForgetJob:

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
@@ -50,7 +52,8 @@ func listTransactions(ctx context.Context, l *Leader, rec *raftv1.JobRecord) (*j
 	return resp, nil
 }
 
-// ResolveTransaction implements jobv1.JobServiceServer. Ending a transaction by hand is idempotent, so that it may be repeated.
+// ResolveTransaction implements jobv1.JobServiceServer. Ending a transaction by hand is idempotent, so that it may be repeated. What it may
+// lose is in the log before anybody carries it out: if nobody learns here what came of it, whoever settles the job does.
 func (s *Services) ResolveTransaction(ctx context.Context, req *jobv1.ResolveTransactionRequest) (*jobv1.ResolveTransactionResponse, error) {
 	l, rec, err := s.live(ctx, req.GetJob(), req.GetRequestId())
 	if err != nil {
@@ -60,50 +63,76 @@ func (s *Services) ResolveTransaction(ctx context.Context, req *jobv1.ResolveTra
 	if err != nil {
 		return nil, err
 	}
-	id := req.GetTransaction()
-	i := slices.IndexFunc(before.GetTransactions(), func(t *jobv1.Transaction) bool { return t.GetId() == id })
-	known := &jobv1.Transaction{Id: id}
-	if i >= 0 {
+	known := &jobv1.Transaction{Id: req.GetTransaction()}
+	if i := slices.IndexFunc(before.GetTransactions(), func(t *jobv1.Transaction) bool { return t.GetId() == known.GetId() }); i >= 0 {
 		known = before.GetTransactions()[i]
 	}
-	loses := GivesUp(req, known, rec.GetGraph())
-	a, err := l.Jobs.Transactions(ctx, rec, &workerv1.Transactions{Action: &workerv1.Transactions_Resolve{Resolve: &workerv1.ResolveTransaction{
-		Transaction: id, Commit: req.GetCommit(), Force: req.GetForce(),
-	}}})
+	loss := givenUp(req, rec.GetGraph(), known)
+	ordered, err := order(ctx, l, rec, loss, !known.GetCurrent())
 	if err != nil {
-		return nil, mapped(err)
+		return nil, err
 	}
-	done := decided(a)
-	switch done.GetOutcome() {
-	case workerv1.ResolveOutcome_RESOLVE_OUTCOME_DONE, workerv1.ResolveOutcome_RESOLVE_OUTCOME_ALREADY:
-	case workerv1.ResolveOutcome_RESOLVE_OUTCOME_REFUSED, workerv1.ResolveOutcome_RESOLVE_OUTCOME_CONTRARY:
-		return nil, invalid("%s", done.GetError())
-	case workerv1.ResolveOutcome_RESOLVE_OUTCOME_UNKNOWN:
-		return nil, fmt.Errorf("%w: %s; 'weir txn list %s' tells what became of it", grpcerr.ErrUnknownOutcome, done.GetError(), rec.GetId())
-	default:
-		if a.Unanswered {
-			return nil, fmt.Errorf("%w: %s; 'weir txn list %s' tells what became of it", grpcerr.ErrUnknownOutcome, strings.Join(a.Problems, "; "), rec.GetId())
+	already, err := resolve(ctx, l, rec, req)
+	switch {
+	case errors.Is(err, grpcerr.ErrUnknownOutcome), err != nil && ctx.Err() != nil:
+		l.Jobs.SettleAgain(rec.GetId())
+		return nil, err
+	case err != nil:
+		if ordered {
+			s.withdraw(ctx, l, rec, loss)
 		}
-		if len(a.Problems) > 0 {
-			return nil, invalid("the transaction cannot be looked at: %s", strings.Join(a.Problems, "; "))
-		}
-		return nil, invalid("job %s (%s) has no open or prepared transaction %s; list them with: weir txn list %s", rec.GetName(), rec.GetId(), id, rec.GetId())
+		return nil, err
 	}
-	if loses {
-		if err := s.recordForced(ctx, l, rec, known); err != nil {
-			return nil, err
+	if loss != nil {
+		if already {
+			loss.Reason = "found aborted when it was to be aborted by hand"
+		}
+		res, err := l.Log.Propose(ctx, driver.LossCommand(l.Log, rec.GetId(), []*jobv1.LostOutput{loss}))
+		if err = cmp.Or(err, res.Err); err != nil {
+			l.Jobs.SettleAgain(rec.GetId())
+			return nil, fmt.Errorf("the transaction is aborted, and the loss not recorded: %w; repeat the command", mapped(err))
 		}
 	}
 	known.State = jobv1.TransactionState_TRANSACTION_STATE_ABORTED
 	if req.GetCommit() {
 		known.State = jobv1.TransactionState_TRANSACTION_STATE_COMMITTED
 	}
-	s.logger.Warn("transaction ended by hand", "job", rec.GetId(), "transaction", id, "commit", req.GetCommit(), "forced", req.GetForce(),
-		"already", done.GetOutcome() == workerv1.ResolveOutcome_RESOLVE_OUTCOME_ALREADY)
+	s.logger.Warn("transaction ended by hand", "job", rec.GetId(), "transaction", known.GetId(), "commit", req.GetCommit(), "forced", req.GetForce(),
+		"already", already)
 	l.Jobs.SettleAgain(rec.GetId())
-	return &jobv1.ResolveTransactionResponse{
-		JobId: rec.GetId(), Transaction: known, Already: done.GetOutcome() == workerv1.ResolveOutcome_RESOLVE_OUTCOME_ALREADY,
-	}, nil
+	return &jobv1.ResolveTransactionResponse{JobId: rec.GetId(), Transaction: known, Already: already}, nil
+}
+
+// resolve has the workers end the transaction. Its error is grpcerr.ErrUnknownOutcome, or that of ctx, when nobody can tell whether they have.
+func resolve(ctx context.Context, l *Leader, rec *raftv1.JobRecord, req *jobv1.ResolveTransactionRequest) (already bool, err error) {
+	id := req.GetTransaction()
+	a, err := l.Jobs.Transactions(ctx, rec, &workerv1.Transactions{Action: &workerv1.Transactions_Resolve{Resolve: &workerv1.ResolveTransaction{
+		Transaction: id, Commit: req.GetCommit(), Force: req.GetForce(),
+	}}})
+	if err != nil {
+		return false, mapped(err)
+	}
+	done := decided(a)
+	why := done.GetError()
+	switch done.GetOutcome() {
+	case workerv1.ResolveOutcome_RESOLVE_OUTCOME_DONE:
+		return false, nil
+	case workerv1.ResolveOutcome_RESOLVE_OUTCOME_ALREADY:
+		return true, nil
+	case workerv1.ResolveOutcome_RESOLVE_OUTCOME_REFUSED, workerv1.ResolveOutcome_RESOLVE_OUTCOME_CONTRARY:
+		return false, invalid("%s", why)
+	case workerv1.ResolveOutcome_RESOLVE_OUTCOME_UNKNOWN:
+	default:
+		why = strings.Join(a.Problems, "; ")
+		switch {
+		case a.Unanswered:
+		case why != "":
+			return false, invalid("the transaction cannot be looked at: %s", why)
+		default:
+			return false, invalid("job %s (%s) has no open or prepared transaction %s; list them with: weir txn list %s", rec.GetName(), rec.GetId(), id, rec.GetId())
+		}
+	}
+	return false, fmt.Errorf("%w: %s; 'weir txn list %s' tells what became of it", grpcerr.ErrUnknownOutcome, why, rec.GetId())
 }
 
 // decided returns the answer of the worker whose transaction it is, nil without one.
@@ -139,8 +168,11 @@ func keptOutput(g *jobv1.Graph, sink string) bool {
 	return false
 }
 
-// recordForced records the output that an operator has given up.
-func (s *Services) recordForced(ctx context.Context, l *Leader, rec *raftv1.JobRecord, t *jobv1.Transaction) error {
+// givenUp is the output that is lost when the request is carried out, nil for none.
+func givenUp(req *jobv1.ResolveTransactionRequest, g *jobv1.Graph, t *jobv1.Transaction) *jobv1.LostOutput {
+	if !GivesUp(req, t, g) {
+		return nil
+	}
 	lost := &jobv1.LostOutput{
 		Sink: t.GetSink(), Checkpoint: t.GetCheckpoint(), Transaction: t.GetId(), Parts: t.GetParts(), Reason: "aborted by hand", Accepted: true,
 	}
@@ -151,11 +183,32 @@ func (s *Services) recordForced(ctx context.Context, l *Leader, rec *raftv1.JobR
 		}
 		lost.Records += p.GetRecords()
 	}
-	res, err := l.Log.Propose(ctx, driver.LossCommand(rec.GetId(), []*jobv1.LostOutput{lost}))
-	if err = cmp.Or(err, res.Err); err != nil {
-		return fmt.Errorf("the transaction is aborted, and the loss not recorded: %w; repeat the command", mapped(err))
+	return lost
+}
+
+// order puts into the log that output is about to be given up, if that may happen and all members understand it.
+func order(ctx context.Context, l *Leader, rec *raftv1.JobRecord, loss *jobv1.LostOutput, may bool) (ordered bool, err error) {
+	if loss == nil || !may {
+		return false, nil
 	}
-	return nil
+	pending := proto.CloneOf(loss)
+	pending.Pending, pending.Reason = true, "to be aborted by hand"
+	cmd := &raftv1.Command{Command: &raftv1.Command_UpdateLosses{UpdateLosses: &raftv1.UpdateLosses{JobId: rec.GetId(), Lost: []*jobv1.LostOutput{pending}}}}
+	if fsm.LevelOf(cmd) > l.Log.Level() {
+		return false, nil
+	}
+	res, err := l.Log.Propose(ctx, cmd)
+	return true, mapped(cmp.Or(err, res.Err))
+}
+
+// withdraw takes back what has not come to be. If that cannot be recorded it stays pending until the job is settled.
+func (s *Services) withdraw(ctx context.Context, l *Leader, rec *raftv1.JobRecord, loss *jobv1.LostOutput) {
+	res, err := l.Log.Propose(ctx, &raftv1.Command{Command: &raftv1.Command_UpdateLosses{UpdateLosses: &raftv1.UpdateLosses{
+		JobId: rec.GetId(), Withdrawn: []*jobv1.LostOutput{loss},
+	}}})
+	if err = cmp.Or(err, res.Err); err != nil {
+		s.logger.Warn("an abort by hand that did not happen stays in the log as pending", "job", rec.GetId(), "transaction", loss.GetTransaction(), "error", err)
+	}
 }
 
 // acceptedLosses checks a submit from a checkpoint of which output is lost: the losses that the new job accepts, and how far its workers
@@ -176,7 +229,7 @@ func acceptedLosses(req *jobv1.SubmitJobRequest, parent *raftv1.JobRecord, check
 		}
 		accepted := &jobv1.LostOutput{
 			Sink: l.GetSink(), Checkpoint: l.GetCheckpoint(), Transaction: l.GetTransaction(), Parts: l.GetParts(), Records: l.GetRecords(),
-			Reason: l.GetReason(), Unknown: l.GetUnknown(), Accepted: true,
+			Reason: l.GetReason(), Unknown: l.GetUnknown(), Accepted: true, Transactions: l.GetTransactions(),
 		}
 		lost = append(lost, accepted)
 	}
@@ -184,6 +237,9 @@ func acceptedLosses(req *jobv1.SubmitJobRequest, parent *raftv1.JobRecord, check
 }
 
 func lossText(l *jobv1.LostOutput) string {
+	if n := l.GetTransactions(); n > 0 {
+		return fmt.Sprintf("the output of up to %d more transactions, prepared at checkpoint %d and later, for which there is no room one by one,", n, l.GetCheckpoint())
+	}
 	var parts []string
 	for _, p := range l.GetParts() {
 		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s (%d records)", p.GetPlace(), p.GetDetail(), p.GetRecords())))

@@ -229,11 +229,18 @@ func writeLosses(w io.Writer, j *jobv1.Job) {
 	}
 	fmt.Fprintln(w, "\nOutput that completed checkpoints list and that was not committed:")
 	for _, l := range j.GetLost() {
+		if n := l.GetTransactions(); n > 0 {
+			fmt.Fprintf(w, "checkpoint %d and later: up to %d more transactions, for which there is no room one by one\n", l.GetCheckpoint(), n)
+			continue
+		}
 		how := "lost"
 		if l.GetUnknown() {
 			how = "lost or not, which cannot be found out"
 		}
-		if l.GetAccepted() {
+		switch {
+		case l.GetPending():
+			how = "lost or not, which is found out when the job is settled (accepted)"
+		case l.GetAccepted():
 			how += " (accepted)"
 		}
 		records := "an unknown number of records"

@@ -1026,7 +1026,11 @@ type LostOutput struct {
 	// It cannot be found out whether the transaction was committed or aborted.
 	Unknown bool `protobuf:"varint,7,opt,name=unknown,proto3" json:"unknown,omitempty"`
 	// An operator has accepted it.
-	Accepted      bool `protobuf:"varint,8,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	Accepted bool `protobuf:"varint,8,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	// An operator has ordered to abort it, and it is not known yet whether that has happened or it was committed before.
+	Pending bool `protobuf:"varint,9,opt,name=pending,proto3" json:"pending,omitempty"`
+	// Stands for up to this many transactions for which there is no room one by one, the first of them of the given checkpoint; 0 for one.
+	Transactions  uint64 `protobuf:"varint,10,opt,name=transactions,proto3" json:"transactions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1115,6 +1119,20 @@ func (x *LostOutput) GetAccepted() bool {
 		return x.Accepted
 	}
 	return false
+}
+
+func (x *LostOutput) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
+}
+
+func (x *LostOutput) GetTransactions() uint64 {
+	if x != nil {
+		return x.Transactions
+	}
+	return 0
 }
 
 // Transaction is one transaction of a sink as its system shows it.
@@ -4591,7 +4609,7 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"OutputPart\x12\x14\n" +
 	"\x05place\x18\x01 \x01(\tR\x05place\x12\x18\n" +
 	"\arecords\x18\x02 \x01(\x03R\arecords\x12\x16\n" +
-	"\x06detail\x18\x03 \x01(\tR\x06detail\"\xf9\x01\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"\xb7\x02\n" +
 	"\n" +
 	"LostOutput\x12\x12\n" +
 	"\x04sink\x18\x01 \x01(\tR\x04sink\x12\x1e\n" +
@@ -4603,7 +4621,10 @@ const file_weir_job_v1_job_proto_rawDesc = "" +
 	"\arecords\x18\x05 \x01(\x03R\arecords\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
 	"\aunknown\x18\a \x01(\bR\aunknown\x12\x1a\n" +
-	"\baccepted\x18\b \x01(\bR\baccepted\"\xcb\x02\n" +
+	"\baccepted\x18\b \x01(\bR\baccepted\x12\x18\n" +
+	"\apending\x18\t \x01(\bR\apending\x12\"\n" +
+	"\ftransactions\x18\n" +
+	" \x01(\x04R\ftransactions\"\xcb\x02\n" +
 	"\vTransaction\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04sink\x18\x02 \x01(\tR\x04sink\x12\x18\n" +

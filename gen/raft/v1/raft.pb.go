@@ -2226,6 +2226,69 @@ func (x *RecordLoss) GetLost() []*v12.LostOutput {
 	return nil
 }
 
+// UpdateLosses records output that a completed checkpoint lists and that was not committed, or is about to be given up. Where there is no
+// room for what nobody has accepted, it is counted.
+type UpdateLosses struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Lost  []*v12.LostOutput      `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`
+	// Pending ones that did not come to be.
+	Withdrawn     []*v12.LostOutput `protobuf:"bytes,3,rep,name=withdrawn,proto3" json:"withdrawn,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateLosses) Reset() {
+	*x = UpdateLosses{}
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateLosses) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateLosses) ProtoMessage() {}
+
+func (x *UpdateLosses) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateLosses.ProtoReflect.Descriptor instead.
+func (*UpdateLosses) Descriptor() ([]byte, []int) {
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *UpdateLosses) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *UpdateLosses) GetLost() []*v12.LostOutput {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *UpdateLosses) GetWithdrawn() []*v12.LostOutput {
+	if x != nil {
+		return x.Withdrawn
+	}
+	return nil
+}
+
 // SettleResult tells what became of the transactions of a job that had ended with some unsettled.
 type SettleResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2242,7 +2305,7 @@ type SettleResult struct {
 
 func (x *SettleResult) Reset() {
 	*x = SettleResult{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2317,7 @@ func (x *SettleResult) String() string {
 func (*SettleResult) ProtoMessage() {}
 
 func (x *SettleResult) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[29]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2330,7 @@ func (x *SettleResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResult.ProtoReflect.Descriptor instead.
 func (*SettleResult) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{29}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SettleResult) GetJobId() string {
@@ -2313,7 +2376,7 @@ type SettleEnded struct {
 
 func (x *SettleEnded) Reset() {
 	*x = SettleEnded{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2388,7 @@ func (x *SettleEnded) String() string {
 func (*SettleEnded) ProtoMessage() {}
 
 func (x *SettleEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[30]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2401,7 @@ func (x *SettleEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleEnded.ProtoReflect.Descriptor instead.
 func (*SettleEnded) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{30}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SettleEnded) GetJobId() string {
@@ -2385,7 +2448,7 @@ type ReplaceTransactions struct {
 
 func (x *ReplaceTransactions) Reset() {
 	*x = ReplaceTransactions{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[31]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2460,7 @@ func (x *ReplaceTransactions) String() string {
 func (*ReplaceTransactions) ProtoMessage() {}
 
 func (x *ReplaceTransactions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[31]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2473,7 @@ func (x *ReplaceTransactions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceTransactions.ProtoReflect.Descriptor instead.
 func (*ReplaceTransactions) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{31}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReplaceTransactions) GetJobId() string {
@@ -2456,7 +2519,7 @@ type RescaleJob struct {
 
 func (x *RescaleJob) Reset() {
 	*x = RescaleJob{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[32]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2468,7 +2531,7 @@ func (x *RescaleJob) String() string {
 func (*RescaleJob) ProtoMessage() {}
 
 func (x *RescaleJob) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[32]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2481,7 +2544,7 @@ func (x *RescaleJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RescaleJob.ProtoReflect.Descriptor instead.
 func (*RescaleJob) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{32}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RescaleJob) GetJobId() string {
@@ -2547,6 +2610,7 @@ type Command struct {
 	//	*Command_ReplaceTransactions
 	//	*Command_RescaleJob
 	//	*Command_SettleEnded
+	//	*Command_UpdateLosses
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2554,7 +2618,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[33]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2630,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[33]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2643,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{33}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2796,6 +2860,15 @@ func (x *Command) GetSettleEnded() *SettleEnded {
 	return nil
 }
 
+func (x *Command) GetUpdateLosses() *UpdateLosses {
+	if x != nil {
+		if x, ok := x.Command.(*Command_UpdateLosses); ok {
+			return x.UpdateLosses
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -2893,6 +2966,10 @@ type Command_SettleEnded struct {
 	SettleEnded *SettleEnded `protobuf:"bytes,24,opt,name=settle_ended,json=settleEnded,proto3,oneof"`
 }
 
+type Command_UpdateLosses struct {
+	UpdateLosses *UpdateLosses `protobuf:"bytes,25,opt,name=update_losses,json=updateLosses,proto3,oneof"`
+}
+
 func (*Command_InitCluster) isCommand_Command() {}
 
 func (*Command_CreateJob) isCommand_Command() {}
@@ -2939,6 +3016,8 @@ func (*Command_RescaleJob) isCommand_Command() {}
 
 func (*Command_SettleEnded) isCommand_Command() {}
 
+func (*Command_UpdateLosses) isCommand_Command() {}
+
 // Snapshot is the whole state machine. In a snapshot file it comes without jobs, followed by job_count JobRecords; every message is
 // preceded by its size as a varint.
 type Snapshot struct {
@@ -2954,7 +3033,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[34]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2966,7 +3045,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_raft_v1_raft_proto_msgTypes[34]
+	mi := &file_weir_raft_v1_raft_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2979,7 +3058,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{34}
+	return file_weir_raft_v1_raft_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Snapshot) GetFormatVersion() uint32 {
@@ -3225,7 +3304,11 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\n" +
 	"RecordLoss\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12+\n" +
-	"\x04lost\x18\x02 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"\x7f\n" +
+	"\x04lost\x18\x02 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"\x89\x01\n" +
+	"\fUpdateLosses\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12+\n" +
+	"\x04lost\x18\x02 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\x125\n" +
+	"\twithdrawn\x18\x03 \x03(\v2\x17.weir.job.v1.LostOutputR\twithdrawn\"\x7f\n" +
 	"\fSettleResult\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x1e\n" +
 	"\n" +
@@ -3253,7 +3336,7 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\arescale\x18\x02 \x01(\v2\x15.weir.raft.v1.RescaleR\arescale\x12*\n" +
 	"\x11failed_request_id\x18\x03 \x01(\tR\x0ffailedRequestId\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x13\n" +
-	"\x05at_ms\x18\x05 \x01(\x03R\x04atMs\"\xa6\f\n" +
+	"\x05at_ms\x18\x05 \x01(\x03R\x04atMs\"\xe9\f\n" +
 	"\aCommand\x12>\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x19.weir.raft.v1.InitClusterH\x00R\vinitCluster\x128\n" +
 	"\n" +
@@ -3284,7 +3367,8 @@ const file_weir_raft_v1_raft_proto_rawDesc = "" +
 	"\x14replace_transactions\x18\x13 \x01(\v2!.weir.raft.v1.ReplaceTransactionsH\x00R\x13replaceTransactions\x12;\n" +
 	"\vrescale_job\x18\x16 \x01(\v2\x18.weir.raft.v1.RescaleJobH\x00R\n" +
 	"rescaleJob\x12>\n" +
-	"\fsettle_ended\x18\x18 \x01(\v2\x19.weir.raft.v1.SettleEndedH\x00R\vsettleEndedB\t\n" +
+	"\fsettle_ended\x18\x18 \x01(\v2\x19.weir.raft.v1.SettleEndedH\x00R\vsettleEnded\x12A\n" +
+	"\rupdate_losses\x18\x19 \x01(\v2\x1a.weir.raft.v1.UpdateLossesH\x00R\fupdateLossesB\t\n" +
 	"\acommand\"\xcf\x01\n" +
 	"\bSnapshot\x12%\n" +
 	"\x0eformat_version\x18\x01 \x01(\rR\rformatVersion\x12\x1d\n" +
@@ -3306,7 +3390,7 @@ func file_weir_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_weir_raft_v1_raft_proto_rawDescData
 }
 
-var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_weir_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*Placement)(nil),            // 0: weir.raft.v1.Placement
 	(*AttemptWorkers)(nil),       // 1: weir.raft.v1.AttemptWorkers
@@ -3337,90 +3421,94 @@ var file_weir_raft_v1_raft_proto_goTypes = []any{
 	(*MemberLevel)(nil),          // 26: weir.raft.v1.MemberLevel
 	(*ForgetJob)(nil),            // 27: weir.raft.v1.ForgetJob
 	(*RecordLoss)(nil),           // 28: weir.raft.v1.RecordLoss
-	(*SettleResult)(nil),         // 29: weir.raft.v1.SettleResult
-	(*SettleEnded)(nil),          // 30: weir.raft.v1.SettleEnded
-	(*ReplaceTransactions)(nil),  // 31: weir.raft.v1.ReplaceTransactions
-	(*RescaleJob)(nil),           // 32: weir.raft.v1.RescaleJob
-	(*Command)(nil),              // 33: weir.raft.v1.Command
-	(*Snapshot)(nil),             // 34: weir.raft.v1.Snapshot
-	nil,                          // 35: weir.raft.v1.Rescale.OperatorsEntry
-	nil,                          // 36: weir.raft.v1.JobRecord.OperatorParallelismEntry
-	(*v1.Segment)(nil),           // 37: weir.snapshot.v1.Segment
-	(*v11.Replacement)(nil),      // 38: weir.worker.v1.Replacement
-	(*v12.Graph)(nil),            // 39: weir.job.v1.Graph
-	(*v11.RestorePoint)(nil),     // 40: weir.worker.v1.RestorePoint
-	(v12.JobState)(0),            // 41: weir.job.v1.JobState
-	(*v11.FencedAttempt)(nil),    // 42: weir.worker.v1.FencedAttempt
-	(*v12.Failure)(nil),          // 43: weir.job.v1.Failure
-	(*v12.LostOutput)(nil),       // 44: weir.job.v1.LostOutput
+	(*UpdateLosses)(nil),         // 29: weir.raft.v1.UpdateLosses
+	(*SettleResult)(nil),         // 30: weir.raft.v1.SettleResult
+	(*SettleEnded)(nil),          // 31: weir.raft.v1.SettleEnded
+	(*ReplaceTransactions)(nil),  // 32: weir.raft.v1.ReplaceTransactions
+	(*RescaleJob)(nil),           // 33: weir.raft.v1.RescaleJob
+	(*Command)(nil),              // 34: weir.raft.v1.Command
+	(*Snapshot)(nil),             // 35: weir.raft.v1.Snapshot
+	nil,                          // 36: weir.raft.v1.Rescale.OperatorsEntry
+	nil,                          // 37: weir.raft.v1.JobRecord.OperatorParallelismEntry
+	(*v1.Segment)(nil),           // 38: weir.snapshot.v1.Segment
+	(*v11.Replacement)(nil),      // 39: weir.worker.v1.Replacement
+	(*v12.Graph)(nil),            // 40: weir.job.v1.Graph
+	(*v11.RestorePoint)(nil),     // 41: weir.worker.v1.RestorePoint
+	(v12.JobState)(0),            // 42: weir.job.v1.JobState
+	(*v11.FencedAttempt)(nil),    // 43: weir.worker.v1.FencedAttempt
+	(*v12.Failure)(nil),          // 44: weir.job.v1.Failure
+	(*v12.LostOutput)(nil),       // 45: weir.job.v1.LostOutput
 }
 var file_weir_raft_v1_raft_proto_depIdxs = []int32{
 	2,  // 0: weir.raft.v1.AttemptWorkers.workers:type_name -> weir.raft.v1.WorkerHost
-	37, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
-	38, // 2: weir.raft.v1.Replacements.replacements:type_name -> weir.worker.v1.Replacement
-	39, // 3: weir.raft.v1.Rescale.graph:type_name -> weir.job.v1.Graph
-	35, // 4: weir.raft.v1.Rescale.operators:type_name -> weir.raft.v1.Rescale.OperatorsEntry
-	39, // 5: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
-	40, // 6: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
-	41, // 7: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
-	41, // 8: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
+	38, // 1: weir.raft.v1.CompletedCheckpoint.metadata:type_name -> weir.snapshot.v1.Segment
+	39, // 2: weir.raft.v1.Replacements.replacements:type_name -> weir.worker.v1.Replacement
+	40, // 3: weir.raft.v1.Rescale.graph:type_name -> weir.job.v1.Graph
+	36, // 4: weir.raft.v1.Rescale.operators:type_name -> weir.raft.v1.Rescale.OperatorsEntry
+	40, // 5: weir.raft.v1.JobRecord.graph:type_name -> weir.job.v1.Graph
+	41, // 6: weir.raft.v1.JobRecord.from:type_name -> weir.worker.v1.RestorePoint
+	42, // 7: weir.raft.v1.JobRecord.state:type_name -> weir.job.v1.JobState
+	42, // 8: weir.raft.v1.JobRecord.target:type_name -> weir.job.v1.JobState
 	0,  // 9: weir.raft.v1.JobRecord.placements:type_name -> weir.raft.v1.Placement
 	3,  // 10: weir.raft.v1.JobRecord.checkpoints:type_name -> weir.raft.v1.CompletedCheckpoint
 	3,  // 11: weir.raft.v1.JobRecord.garbage:type_name -> weir.raft.v1.CompletedCheckpoint
-	42, // 12: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
-	43, // 13: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
+	43, // 12: weir.raft.v1.JobRecord.unfenced:type_name -> weir.worker.v1.FencedAttempt
+	44, // 13: weir.raft.v1.JobRecord.failures:type_name -> weir.job.v1.Failure
 	4,  // 14: weir.raft.v1.JobRecord.savepoints:type_name -> weir.raft.v1.Savepoint
-	40, // 15: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
+	41, // 15: weir.raft.v1.JobRecord.restore:type_name -> weir.worker.v1.RestorePoint
 	5,  // 16: weir.raft.v1.JobRecord.restart_history:type_name -> weir.raft.v1.RestartEntry
 	1,  // 17: weir.raft.v1.JobRecord.unfenced_workers:type_name -> weir.raft.v1.AttemptWorkers
-	44, // 18: weir.raft.v1.JobRecord.lost:type_name -> weir.job.v1.LostOutput
+	45, // 18: weir.raft.v1.JobRecord.lost:type_name -> weir.job.v1.LostOutput
 	6,  // 19: weir.raft.v1.JobRecord.replaced:type_name -> weir.raft.v1.Replacements
 	7,  // 20: weir.raft.v1.JobRecord.rescale:type_name -> weir.raft.v1.Rescale
 	8,  // 21: weir.raft.v1.JobRecord.rescales:type_name -> weir.raft.v1.RescaleOutcome
-	36, // 22: weir.raft.v1.JobRecord.operator_parallelism:type_name -> weir.raft.v1.JobRecord.OperatorParallelismEntry
+	37, // 22: weir.raft.v1.JobRecord.operator_parallelism:type_name -> weir.raft.v1.JobRecord.OperatorParallelismEntry
 	9,  // 23: weir.raft.v1.CreateJob.job:type_name -> weir.raft.v1.JobRecord
 	0,  // 24: weir.raft.v1.NewAttempt.placements:type_name -> weir.raft.v1.Placement
-	43, // 25: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
+	44, // 25: weir.raft.v1.FailAttempt.failure:type_name -> weir.job.v1.Failure
 	3,  // 26: weir.raft.v1.CompleteCheckpoint.checkpoint:type_name -> weir.raft.v1.CompletedCheckpoint
-	41, // 27: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
-	41, // 28: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
-	43, // 29: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
-	41, // 30: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
+	42, // 27: weir.raft.v1.CompleteCheckpoint.target:type_name -> weir.job.v1.JobState
+	42, // 28: weir.raft.v1.EndJob.target:type_name -> weir.job.v1.JobState
+	44, // 29: weir.raft.v1.EndJob.failure:type_name -> weir.job.v1.Failure
+	42, // 30: weir.raft.v1.RecordResult.state:type_name -> weir.job.v1.JobState
 	4,  // 31: weir.raft.v1.RecordSavepoint.savepoint:type_name -> weir.raft.v1.Savepoint
-	44, // 32: weir.raft.v1.RecordLoss.lost:type_name -> weir.job.v1.LostOutput
-	0,  // 33: weir.raft.v1.SettleEnded.placements:type_name -> weir.raft.v1.Placement
-	38, // 34: weir.raft.v1.ReplaceTransactions.replacements:type_name -> weir.worker.v1.Replacement
-	7,  // 35: weir.raft.v1.RescaleJob.rescale:type_name -> weir.raft.v1.Rescale
-	10, // 36: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
-	11, // 37: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
-	12, // 38: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
-	13, // 39: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
-	14, // 40: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
-	15, // 41: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
-	16, // 42: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
-	17, // 43: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
-	18, // 44: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
-	19, // 45: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
-	20, // 46: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
-	21, // 47: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
-	22, // 48: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
-	23, // 49: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
-	24, // 50: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
-	25, // 51: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
-	26, // 52: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
-	27, // 53: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
-	28, // 54: weir.raft.v1.Command.record_loss:type_name -> weir.raft.v1.RecordLoss
-	29, // 55: weir.raft.v1.Command.settle_result:type_name -> weir.raft.v1.SettleResult
-	31, // 56: weir.raft.v1.Command.replace_transactions:type_name -> weir.raft.v1.ReplaceTransactions
-	32, // 57: weir.raft.v1.Command.rescale_job:type_name -> weir.raft.v1.RescaleJob
-	30, // 58: weir.raft.v1.Command.settle_ended:type_name -> weir.raft.v1.SettleEnded
-	9,  // 59: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
-	26, // 60: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
-	61, // [61:61] is the sub-list for method output_type
-	61, // [61:61] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	45, // 32: weir.raft.v1.RecordLoss.lost:type_name -> weir.job.v1.LostOutput
+	45, // 33: weir.raft.v1.UpdateLosses.lost:type_name -> weir.job.v1.LostOutput
+	45, // 34: weir.raft.v1.UpdateLosses.withdrawn:type_name -> weir.job.v1.LostOutput
+	0,  // 35: weir.raft.v1.SettleEnded.placements:type_name -> weir.raft.v1.Placement
+	39, // 36: weir.raft.v1.ReplaceTransactions.replacements:type_name -> weir.worker.v1.Replacement
+	7,  // 37: weir.raft.v1.RescaleJob.rescale:type_name -> weir.raft.v1.Rescale
+	10, // 38: weir.raft.v1.Command.init_cluster:type_name -> weir.raft.v1.InitCluster
+	11, // 39: weir.raft.v1.Command.create_job:type_name -> weir.raft.v1.CreateJob
+	12, // 40: weir.raft.v1.Command.new_attempt:type_name -> weir.raft.v1.NewAttempt
+	13, // 41: weir.raft.v1.Command.start_attempt:type_name -> weir.raft.v1.StartAttempt
+	14, // 42: weir.raft.v1.Command.fail_attempt:type_name -> weir.raft.v1.FailAttempt
+	15, // 43: weir.raft.v1.Command.complete_checkpoint:type_name -> weir.raft.v1.CompleteCheckpoint
+	16, // 44: weir.raft.v1.Command.settle_checkpoint:type_name -> weir.raft.v1.SettleCheckpoint
+	17, // 45: weir.raft.v1.Command.reserve_checkpoint_ids:type_name -> weir.raft.v1.ReserveCheckpointIDs
+	18, // 46: weir.raft.v1.Command.end_job:type_name -> weir.raft.v1.EndJob
+	19, // 47: weir.raft.v1.Command.record_result:type_name -> weir.raft.v1.RecordResult
+	20, // 48: weir.raft.v1.Command.drop_garbage:type_name -> weir.raft.v1.DropGarbage
+	21, // 49: weir.raft.v1.Command.fenced_attempts:type_name -> weir.raft.v1.FencedAttempts
+	22, // 50: weir.raft.v1.Command.request_stop:type_name -> weir.raft.v1.RequestStop
+	23, // 51: weir.raft.v1.Command.clear_stop:type_name -> weir.raft.v1.ClearStop
+	24, // 52: weir.raft.v1.Command.pin_checkpoint:type_name -> weir.raft.v1.PinCheckpoint
+	25, // 53: weir.raft.v1.Command.record_savepoint:type_name -> weir.raft.v1.RecordSavepoint
+	26, // 54: weir.raft.v1.Command.member_level:type_name -> weir.raft.v1.MemberLevel
+	27, // 55: weir.raft.v1.Command.forget_job:type_name -> weir.raft.v1.ForgetJob
+	28, // 56: weir.raft.v1.Command.record_loss:type_name -> weir.raft.v1.RecordLoss
+	30, // 57: weir.raft.v1.Command.settle_result:type_name -> weir.raft.v1.SettleResult
+	32, // 58: weir.raft.v1.Command.replace_transactions:type_name -> weir.raft.v1.ReplaceTransactions
+	33, // 59: weir.raft.v1.Command.rescale_job:type_name -> weir.raft.v1.RescaleJob
+	31, // 60: weir.raft.v1.Command.settle_ended:type_name -> weir.raft.v1.SettleEnded
+	29, // 61: weir.raft.v1.Command.update_losses:type_name -> weir.raft.v1.UpdateLosses
+	9,  // 62: weir.raft.v1.Snapshot.jobs:type_name -> weir.raft.v1.JobRecord
+	26, // 63: weir.raft.v1.Snapshot.members:type_name -> weir.raft.v1.MemberLevel
+	64, // [64:64] is the sub-list for method output_type
+	64, // [64:64] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_weir_raft_v1_raft_proto_init() }
@@ -3428,7 +3516,7 @@ func file_weir_raft_v1_raft_proto_init() {
 	if File_weir_raft_v1_raft_proto != nil {
 		return
 	}
-	file_weir_raft_v1_raft_proto_msgTypes[33].OneofWrappers = []any{
+	file_weir_raft_v1_raft_proto_msgTypes[34].OneofWrappers = []any{
 		(*Command_InitCluster)(nil),
 		(*Command_CreateJob)(nil),
 		(*Command_NewAttempt)(nil),
@@ -3452,6 +3540,7 @@ func file_weir_raft_v1_raft_proto_init() {
 		(*Command_ReplaceTransactions)(nil),
 		(*Command_RescaleJob)(nil),
 		(*Command_SettleEnded)(nil),
+		(*Command_UpdateLosses)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3459,7 +3548,7 @@ func file_weir_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_raft_v1_raft_proto_rawDesc), len(file_weir_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
