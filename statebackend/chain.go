@@ -86,7 +86,12 @@ func (c *chain) lookup(row []byte, namespaces bool) (value []byte, at stamp, ok 
 
 // scan calls fn for the rows that begin with prefix until it returns false. fn must not use the chain.
 func (c *chain) scan(prefix []byte, fn func(row, value []byte, at stamp) (more bool, err error)) error {
-	for c.merge.Seek(prefix); c.merge.Valid() && bytes.HasPrefix(c.merge.Key(), prefix); c.merge.Next() {
+	return c.scanFrom(prefix, nil, fn)
+}
+
+// scanFrom is scan from a place behind the prefix on.
+func (c *chain) scanFrom(prefix, from []byte, fn func(row, value []byte, at stamp) (more bool, err error)) error {
+	for c.merge.Seek(append(prefix[:len(prefix):len(prefix)], from...)); c.merge.Valid() && bytes.HasPrefix(c.merge.Key(), prefix); c.merge.Next() {
 		if more, err := fn(c.merge.Key(), c.merge.Value(), stamp(c.merge.Stamp())); !more || err != nil {
 			return err
 		}

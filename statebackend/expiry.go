@@ -53,6 +53,23 @@ func (h *horizon) gone(s stamp) bool {
 	return kind != h.kind && h.changed != NoTime && h.changed <= h.through[h.kind]
 }
 
+// countsFrom returns the time from which the time to live of an entry with a stamp counts; math.MaxInt64 while that is not known.
+func (h *horizon) countsFrom(s stamp) int64 {
+	if s == noStamp {
+		s = h.since
+	}
+	switch {
+	case s == noStamp:
+		return math.MaxInt64
+	case s.kind() == h.kind:
+		return s.ms()
+	case h.changed == NoTime:
+		return math.MaxInt64
+	default:
+		return h.changed
+	}
+}
+
 // expiry is how the entries of a state expire. A state that never had a time to live has none.
 type expiry struct {
 	horizon

@@ -10,13 +10,20 @@ import (
 
 // List is a state with a list per key. A snapshot writes a changed list whole.
 type List[K comparable, V any] struct {
-	t table[K, []V]
+	t    table[K, []V]
+	aged *table[K, agedList[V]] // instead of t, when elements expire
 }
 
-// NewList declares a state.
-func NewList[K comparable, V any](b *Backend[K], name string, c codec.Codec[V]) *List[K, V] {
+// NewList declares a state. The elements of its lists live forever, or each as long as ttl says.
+func NewList[K comparable, V any](b *Backend[K], name string, c codec.Codec[V], ttl ...TTL) *List[K, V] {
 	d := &declaration{name: name, kind: kindList, keyCodec: b.key.ID(), valueCodec: c.ID(), fingerprint: c.Fingerprint(), valueSchema: codec.Schema(c)}
-	s := &List[K, V]{t: newKeyTable(b, d, listCodec[V]{c}.append, listCodec[V]{c}.decode)}
+	s := &List[K, V]{}
+	if d.expiry = b.core.agingOf(name, ttl); d.expiry != nil {
+		s.aged = newAgedLists(b, d, c)
+		b.core.declare(d, s.aged)
+		return s
+	}
+	s.t = newKeyTable(b, d, listCodec[V]{c}.append, listCodec[V]{c}.decode)
 	b.core.declare(d, &s.t)
 	return s
 }
@@ -25,6 +32,9 @@ func NewList[K comparable, V any](b *Backend[K], name string, c codec.Codec[V]) 
 func (s *List[K, V]) Append(k K, vs ...V) error {
 	if len(vs) == 0 {
 		return nil
+	}
+	if s.aged != nil {
+		return s.appendAged(k, vs)
 	}
 	old, err := s.All(k)
 	if err != nil {
@@ -37,6 +47,9 @@ func (s *List[K, V]) Append(k K, vs ...V) error {
 
 // All returns the list of k, which must not be modified; it is nil when nothing was appended.
 func (s *List[K, V]) All(k K) ([]V, error) {
+	if s.aged != nil {
+		return s.allAged(k)
+	}
 	e, err := s.t.get(k)
 	if e == nil || e.deleted {
 		return nil, err
@@ -46,6 +59,10 @@ func (s *List[K, V]) All(k K) ([]V, error) {
 
 // Clear removes the list of k.
 func (s *List[K, V]) Clear(k K) error {
+	if s.aged != nil {
+		s.aged.delete(k)
+		return nil
+	}
 	s.t.delete(k)
 	return nil
 }
@@ -54,39 +71,56 @@ func (s *List[K, V]) Clear(k K) error {
 type listCodec[V any] struct{ element codec.Codec[V] }
 
 func (c listCodec[V]) append(dst []byte, vs []V) ([]byte, error) {
+	var err error
 	for _, v := range vs {
-		start := len(dst)
-		dst = append(dst, 0) // the length, if it is short
-		var err error
-		if dst, err = c.element.Append(dst, v); err != nil {
+		if dst, err = c.appendElement(dst, nil, v); err != nil {
 			return nil, err
 		}
-		size := len(dst) - start - 1
-		if size < 0x80 {
-			dst[start] = byte(size)
-			continue
-		}
-		var length [binary.MaxVarintLen64]byte
-		n := binary.PutUvarint(length[:], uint64(size))
-		dst = append(dst, length[1:n]...)
-		copy(dst[start+n:], dst[start+1:start+1+size])
-		copy(dst[start:], length[:n])
 	}
+	return dst, nil
+}
+
+// appendElement appends an element, with something before it, and the length of both.
+func (c listCodec[V]) appendElement(dst, before []byte, v V) (_ []byte, err error) {
+	start := len(dst)
+	dst = append(dst, 0) // the length, if it is short
+	dst = append(dst, before...)
+	if dst, err = c.element.Append(dst, v); err != nil {
+		return nil, err
+	}
+	size := len(dst) - start - 1
+	if size < 0x80 {
+		dst[start] = byte(size)
+		return dst, nil
+	}
+	var length [binary.MaxVarintLen64]byte
+	n := binary.PutUvarint(length[:], uint64(size))
+	dst = append(dst, length[1:n]...)
+	copy(dst[start+n:], dst[start+1:start+1+size])
+	copy(dst[start:], length[:n])
 	return dst, nil
 }
 
 func (c listCodec[V]) decode(src []byte) (vs []V, err error) {
 	for len(src) > 0 {
-		size, n := binary.Uvarint(src)
-		if n <= 0 || size > uint64(len(src)-n) {
-			return nil, fmt.Errorf("%w: length of a list element", segment.ErrCorrupt)
-		}
-		v, err := c.element.Decode(src[n : n+int(size)])
+		element, rest, err := cutElement(src)
 		if err != nil {
 			return nil, err
 		}
-		vs = append(vs, v)
-		src = src[n+int(size):]
+		v, err := c.element.Decode(element)
+		if err != nil {
+			return nil, err
+		}
+		vs, src = append(vs, v), rest
 	}
 	return vs, nil
+}
+
+// cutElement returns the first element of an encoded list.
+func cutElement(src []byte) (element, rest []byte, err error) {
+	size, n := binary.Uvarint(src)
+	if n <= 0 || size > uint64(len(src)-n) {
+		return nil, nil, fmt.Errorf("%w: length of a list element", segment.ErrCorrupt)
+	}
+	return src[n : n+int(size)], src[n+int(size):], nil
 }

@@ -40,12 +40,14 @@ type model struct {
 	panes  map[int64]map[string]map[string]int
 	sums   map[int64]map[string]int
 	timers map[modelTimer]bool
+	aged   *agedModel
 }
 
 func newModel() *model {
 	return &model{
 		values: map[string]string{}, maps: map[string]map[int]string{}, lists: map[string][]int{},
 		panes: map[int64]map[string]map[string]int{}, sums: map[int64]map[string]int{}, timers: map[modelTimer]bool{},
+		aged: newAgedModel(),
 	}
 }
 
@@ -68,6 +70,7 @@ func (m *model) clone() *model {
 		c.sums[at] = maps.Clone(p)
 	}
 	maps.Copy(c.timers, m.timers)
+	c.aged = m.aged.clone()
 	return c
 }
 
@@ -81,6 +84,7 @@ type subtask struct {
 	panes  *statebackend.Panes[string, tally]
 	sums   *statebackend.Panes[string, int]
 	timers *statebackend.Timers[string]
+	aged   agedStates
 
 	mu      sync.Mutex
 	mailbox []func() error
@@ -147,6 +151,8 @@ type machine struct {
 	last     *checkpoint   // completed
 	keys     *rapid.Generator[string]
 	budget   int64 // bytes of memory; 0 for no bound
+	clock    int64 // processing time
+	ahead    int64 // of the record before the watermark
 	seen     *sightings
 }
 
@@ -166,6 +172,7 @@ func (m *machine) of(key string) *subtask {
 func (m *machine) start(t *rapid.T, parallelism int, lazy bool) {
 	m.attempt++
 	m.subtasks = nil
+	m.now.aged.begin(t)
 	for i := range parallelism {
 		s := &subtask{groups: keygroup.RangeOf(i, parallelism, modelGroups)}
 		cfg := statebackend.Config{
@@ -187,6 +194,7 @@ func (m *machine) start(t *rapid.T, parallelism int, lazy bool) {
 		s.panes = statebackend.NewPanes(s.b, "panes", mustCodec[tally](t))
 		s.sums = statebackend.NewPanes(s.b, "sums", mustCodec[int](t))
 		s.timers = statebackend.NewTimers(s.b, "timers")
+		s.aged = m.now.aged.declare(t, s.b)
 		require.NoError(t, s.b.Open(context.Background()))
 		if m.last != nil && m.last.sweeps > 0 {
 			m.seen.continued++
@@ -196,6 +204,7 @@ func (m *machine) start(t *rapid.T, parallelism int, lazy bool) {
 		}
 		m.subtasks = append(m.subtasks, s)
 	}
+	m.setTime(0)
 }
 
 func (m *machine) stop(t require.TestingT) {
@@ -224,6 +233,7 @@ func (m *machine) settle(c *checkpoint) {
 
 func (m *machine) freeze(t *rapid.T) {
 	m.next++
+	m.setTime(0)
 	c := &checkpoint{id: m.next, state: m.now.clone()}
 	full := rapid.IntRange(0, 9).Draw(t, "full") == 9
 	for _, s := range m.subtasks {
@@ -385,6 +395,7 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 					m.now.maps[k][mk] = v
 				}
 			},
+			"aged": m.age,
 			"lists": func(t *rapid.T) {
 				k := m.keys.Draw(t, "key")
 				s := m.of(k)
@@ -512,6 +523,9 @@ func (m *machine) compare(t *rapid.T) {
 			return true
 		}))
 		require.True(t, slices.Equal(slices.Sorted(maps.Keys(m.now.maps[k])), keys), "map of %q: %v, not %v", k, keys, m.now.maps[k])
+		from, to := rapid.IntRange(-3, 3).Draw(t, "from"), rapid.IntRange(-3, 3).Draw(t, "to")
+		require.Equal(t, within(m.now.maps[k], from, to), ranged(t, s.maps, k, from, to), "%d to %d", from, to)
+		require.Equal(t, within(m.now.maps[k], from, math.MaxInt), ranged(t, s.maps, k, from, math.MaxInt), "from %d on", from)
 		for mk := range 3 {
 			v, ok, err := s.maps.Get(k, mk)
 			require.NoError(t, err)
@@ -520,6 +534,7 @@ func (m *machine) compare(t *rapid.T) {
 			require.Equal(t, want, v)
 		}
 	}
+	m.compareAged(t)
 	for _, s := range m.subtasks {
 		m.comparePanes(t, s)
 		next, ok := s.timers.Next()

@@ -2,9 +2,9 @@ package statebackend
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/weir-stream/weir/codec"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
@@ -20,6 +20,22 @@ type Row struct {
 	// MapKey is of states of kind "map" only.
 	MapKey []byte
 	Value  []byte
+	// Expired tells that the state's time to live was over at the time of the snapshot. Such rows are there until a merge leaves them out.
+	Expired bool
+
+	stamp   stamp
+	horizon *horizon // nil for a state that never had a time to live
+}
+
+// ExpiresAt returns when the row expires, in milliseconds since the epoch and in the kind of time that the schema tells: a list when its
+// last element does. ok is false for a row that lives forever, and for one that counts from a clock which has not been known yet.
+func (r Row) ExpiresAt() (at int64, ok bool) {
+	ttl := r.Schema.GetExpiry().GetTtlMs()
+	if r.horizon == nil || ttl == 0 {
+		return 0, false
+	}
+	at = r.horizon.countsFrom(r.stamp)
+	return at + ttl, at != math.MaxInt64
 }
 
 // Scan calls fn for every row of a snapshot, those of one key group after the other, until it returns an error. It needs no operator and
@@ -31,10 +47,14 @@ func Scan(ctx context.Context, store SegmentStore, snapshot *snapshotv1.KeyedSna
 		return err
 	}
 	defer func() { err = errors.Join(err, sources.release()) }()
-	schemas := make(map[uint16]*snapshotv1.StateSchema)
+	schemas, horizons := make(map[uint16]*snapshotv1.StateSchema), make(map[uint16]*horizon)
 	for _, s := range snapshot.GetSchemas() {
 		if s.GetKind() != kindDropped {
 			schemas[uint16(s.GetStateId())] = s
+			if s.GetExpiry() != nil {
+				h := horizonOf(s.GetExpiry())
+				horizons[uint16(s.GetStateId())] = &h
+			}
 		}
 	}
 	m, err := segment.NewMerge(sources.list, false)
@@ -55,7 +75,10 @@ func Scan(ctx context.Context, store SegmentStore, snapshot *snapshotv1.KeyedSna
 		if s == nil {
 			continue // of a state that was dropped
 		}
-		row := Row{Schema: s, Key: m.Key()[segment.PrefixSize:], Value: m.Value()}
+		row := Row{Schema: s, Key: m.Key()[segment.PrefixSize:], Value: m.Value(), stamp: stamp(m.Stamp())}
+		if row.horizon = horizons[segment.State(m.Key())]; row.horizon != nil {
+			row.Expired = row.horizon.gone(row.stamp)
+		}
 		switch s.GetKind() {
 		case kindPanes, kindTimer:
 			if len(row.Key) < segment.NamespaceSize {
@@ -75,15 +98,24 @@ func Scan(ctx context.Context, store SegmentStore, snapshot *snapshotv1.KeyedSna
 	return m.Err()
 }
 
-// Elements takes the value of a row of kind "list" apart.
+// Elements takes the value of a row of kind "list" apart, and leaves out the elements that have expired, unless all have.
 func (r Row) Elements() (elements [][]byte, err error) {
 	for src := r.Value; len(src) > 0; {
-		size, n := binary.Uvarint(src)
-		if n <= 0 || size > uint64(len(src)-n) {
-			return nil, fmt.Errorf("%w: list", segment.ErrCorrupt)
+		element, rest, err := cutElement(src)
+		if err != nil {
+			return nil, err
 		}
-		elements = append(elements, src[n:n+int(size)])
-		src = src[n+int(size):]
+		src = rest
+		if r.stamp != noStamp {
+			var own stamp
+			if own, element, err = cutStamp(element, r.stamp); err != nil {
+				return nil, err
+			}
+			if !r.Expired && r.horizon != nil && r.horizon.gone(own) {
+				continue
+			}
+		}
+		elements = append(elements, element)
 	}
 	return elements, nil
 }

@@ -17,6 +17,8 @@ type table[TK comparable, V any] struct {
 	// expiry and age are of a state whose entries expire: age returns a value's stamp.
 	expiry *expiry
 	age    func(v V) stamp
+	// trim returns a value without what in it has expired; nil for a state whose values expire as a whole.
+	trim func(v V, h *horizon) V
 }
 
 // get returns the version of k's row, nil when there is none. The version may be a tombstone.

@@ -6,7 +6,7 @@ func (t *table[TK, V]) restore() error { return nil }
 func (t *table[TK, V]) loaded()        {}
 
 func (t *table[TK, V]) changes(from uint64) changes {
-	return &journalChanges[TK, V]{frozen: t.frozen, from: from, row: t.appendRow, value: t.encode, aging: agingAt(t.expiry, t.age)}
+	return &journalChanges[TK, V]{frozen: t.frozen, from: from, row: t.appendRow, value: t.encode, aging: agingAt(t.expiry, t.age, t.trim)}
 }
 
 func (t *table[TK, V]) newBatch() batch { return &tableBatch[TK, V]{t: t} }
@@ -75,7 +75,11 @@ func (c *journalChanges[TK, V]) stamp(i int) stamp {
 }
 
 func (c *journalChanges[TK, V]) appendValue(dst []byte, i int) ([]byte, error) {
-	return c.value(dst, c.versions[i].value)
+	v := c.versions[i].value
+	if c.aging != nil && c.aging.trim != nil {
+		v = c.aging.trim(v, &c.aging.horizon)
+	}
+	return c.value(dst, v)
 }
 
 func (c *journalChanges[TK, V]) drops() []int64 { return nil }

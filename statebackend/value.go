@@ -4,7 +4,7 @@ import "github.com/weir-stream/weir/codec"
 
 // Value is a state with one value per key.
 type Value[K comparable, V any] struct {
-	t    table[K, V]
+	t    *table[K, V]
 	aged *table[K, aged[V]] // instead of t, when values expire
 }
 
@@ -17,8 +17,9 @@ func NewValue[K comparable, V any](b *Backend[K], name string, c codec.Codec[V],
 		b.core.declare(d, s.aged)
 		return s
 	}
-	s.t = newKeyTable(b, d, c.Append, c.Decode)
-	b.core.declare(d, &s.t)
+	t := newKeyTable(b, d, c.Append, c.Decode)
+	s.t = &t
+	b.core.declare(d, s.t)
 	return s
 }
 

@@ -199,6 +199,7 @@ func (f *Frozen) merge(
 		return nil, &StorageError{Op: "merge state segments", Err: err}
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+	var trimmed []byte
 	n := 0
 	for m.Seek(segment.AppendPrefix(nil, f.core.cfg.KeyGroups.First, 0)); m.Valid(); m.Next() {
 		if n++; n%4096 == 0 && ctx.Err() != nil {
@@ -208,13 +209,19 @@ func (f *Frozen) merge(
 		if f.core.byID[id] == nil {
 			continue // dropped state
 		}
-		dead := m.Tombstone()
-		if h := f.horizons[id]; h != nil && !dead && h.gone(stamp(m.Stamp())) {
-			if dead = older; !dead {
+		value, dead := m.Value(), m.Tombstone()
+		if h := f.horizons[id]; h != nil && !dead {
+			if dead = h.gone(stamp(m.Stamp())); dead && !older {
 				continue
 			}
+			if !dead && f.core.byID[id].kind == kindList && m.Stamp() != segment.NoStamp {
+				if trimmed, err = trimList(trimmed[:0], value, stamp(m.Stamp()), h); err != nil {
+					return nil, f.core.decodeError(m.Key(), err)
+				}
+				value = trimmed
+			}
 		}
-		if err := out.add(m.Key(), m.Value(), dead, m.Stamp()); err != nil {
+		if err := out.add(m.Key(), value, dead, m.Stamp()); err != nil {
 			return nil, err
 		}
 	}

@@ -444,6 +444,71 @@ func ExampleMapOf() {
 	// ann 00:00=400 00:01=50 <nil>
 }
 
+func ExampleReducingOf() {
+	sink := streamtest.NewSink[int64]()
+	largest := func(s *stream.States[string]) stream.Handler[string, order, int64] {
+		most := stream.ReducingOf(s, "largest order", func(a, b int64) int64 { return max(a, b) }).WithTTL(stream.EventTimeTTL(time.Hour))
+		return stream.Handler[string, order, int64]{Record: func(c *stream.Context[string, int64], o order) error {
+			if err := most.Add(o.Cents); err != nil {
+				return err
+			}
+			cents, _, err := most.Get()
+			if err != nil || cents < 1000 {
+				return errors.Join(err, c.Emit(cents))
+			}
+			return most.Delete()
+		}}
+	}
+	err := streamtest.Run(func(env *stream.Env) error {
+		orders := stream.From(env, "orders", orders())
+		stream.To(stream.Process(stream.KeyBy(orders, user), largest), "out", sink)
+		return nil
+	})
+	fmt.Println(sink.Values(), err)
+	// Output: [100 250 300 300] <nil>
+}
+
+func ExampleMapOf_range() {
+	sink := streamtest.NewSink[string]()
+	// For each order, what the user spent in the minute before it; older orders are removed.
+	lastMinute := func(s *stream.States[string]) stream.Handler[string, order, string] {
+		bySecond := stream.MapOf[int64, int64](s, "cents by second").WithTTL(stream.EventTimeTTL(time.Hour))
+		return stream.Handler[string, order, string]{Record: func(c *stream.Context[string, string], o order) error {
+			now := o.At.Unix()
+			if err := bySecond.Put(now, o.Cents); err != nil {
+				return err
+			}
+			var spent int64
+			if err := bySecond.RangeFrom(now-59, func(_, cents int64) bool {
+				spent += cents
+				return true
+			}); err != nil {
+				return err
+			}
+			var old []int64
+			err := bySecond.RangeBetween(0, now-59, func(second, _ int64) bool {
+				old = append(old, second)
+				return true
+			})
+			for _, second := range old {
+				err = errors.Join(err, bySecond.Delete(second))
+			}
+			return errors.Join(err, c.Emit(fmt.Sprint(c.Key(), " ", spent, " removed ", old)))
+		}}
+	}
+	err := streamtest.Run(func(env *stream.Env) error {
+		orders := stream.From(env, "orders", orders())
+		stream.To(stream.Process(stream.KeyBy(orders, user), lastMinute), "out", sink)
+		return nil
+	})
+	fmt.Println(strings.Join(sink.Values(), "\n"), err)
+	// Output:
+	// ann 100 removed []
+	// bob 250 removed []
+	// ann 400 removed []
+	// ann 350 removed [1] <nil>
+}
+
 func ExampleListOf() {
 	sink := streamtest.NewSink[string]()
 	history := func(s *stream.States[string]) stream.Handler[string, order, string] {

@@ -52,6 +52,8 @@ type (
 	TTL = process.TTL
 	// Value is one value per key.
 	Value[K comparable, V any] = process.Value[K, V]
+	// ReducingState is one value per key, into which values are merged.
+	ReducingState[K comparable, V any] = process.Reducing[K, V]
 	// MapState is a map per key.
 	MapState[K, MK comparable, V any] = process.Map[K, MK, V]
 	// ListState is a list per key.
@@ -72,6 +74,13 @@ func ValueOf[V any, K comparable](s *States[K], name string, c ...codec.Codec[V]
 	return process.NewValue(s, name, c...)
 }
 
+// ReducingOf declares a value of type V per key into which others are merged: merge combines two values, the older first, and must not
+// modify them. It is kept as a value is, so that a job may change from [ValueOf] to ReducingOf and back. Without a codec it is encoded by
+// codec.For.
+func ReducingOf[V any, K comparable](s *States[K], name string, merge func(a, b V) V, c ...codec.Codec[V]) *ReducingState[K, V] {
+	return process.NewReducing(s, name, merge, c...)
+}
+
 // MapOf declares a map per key, of keys of type MK to values of type V. Without a codec the values are encoded by codec.For.
 func MapOf[MK comparable, V any, K comparable](s *States[K], name string, c ...codec.Codec[V]) *MapState[K, MK, V] {
 	return process.NewMap[MK, V](s, name, c...)
@@ -82,8 +91,8 @@ func ListOf[V any, K comparable](s *States[K], name string, c ...codec.Codec[V])
 	return process.NewList(s, name, c...)
 }
 
-// Process handles each record together with the state of its key. setup declares the states, with [ValueOf], [MapOf] and [ListOf],
-// and returns the functions that use them. It is called once in the plan and once for every subtask, and does nothing else.
+// Process handles each record together with the state of its key. setup declares the states, with [ValueOf], [ReducingOf], [MapOf] and
+// [ListOf], and returns the functions that use them. It is called once in the plan and once for every subtask, and does nothing else.
 func Process[K comparable, T, R any](s *KeyedStream[K, T], setup func(*States[K]) Handler[K, T, R]) *Stream[R] {
 	n := s.stream.env.add(&node{op: graph.Operator{Kind: "process", Stateful: true}})
 	n.finish = func(*planner) (operator.Factory, graph.Errors) {

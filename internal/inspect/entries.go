@@ -30,7 +30,11 @@ type Entry struct {
 	MapKey    any    `json:"mapKey,omitempty"`
 	MapKeyHex string `json:"mapKeyHex,omitempty"`
 	Value     any    `json:"value,omitempty"`
-	ValueHex  string `json:"valueHex,omitempty"`
+	// ExpiresAt is when the time to live of the row ends, in milliseconds since the epoch, in the state's kind of time.
+	ExpiresAt *int64 `json:"expiresAt,omitempty"`
+	// Expired tells that it had ended when the snapshot was taken.
+	Expired  bool   `json:"expired,omitempty"`
+	ValueHex string `json:"valueHex,omitempty"`
 	// Note says why something is in hexadecimal.
 	Note string `json:"note,omitempty"`
 }
@@ -44,6 +48,8 @@ type Filter struct {
 	// Key is the text of a string or number, JSON of another key, or its bytes as 0x and hexadecimal digits.
 	Key    string
 	HasKey bool
+	// Expired chooses rows that had expired too.
+	Expired bool
 }
 
 func (f Filter) takes(operator, state string) bool {
@@ -78,7 +84,7 @@ func (s *Snapshot) Each(ctx context.Context, f Filter, fn func(*Entry) error) er
 			return nil
 		}
 		return statebackend.Scan(ctx, scope, op.GetKeyed(), func(row statebackend.Row) error {
-			if !f.takes(op.GetUid(), row.Schema.GetName()) {
+			if !f.takes(op.GetUid(), row.Schema.GetName()) || row.Expired && !f.Expired {
 				return nil
 			}
 			e, err := entryOf(op.GetUid(), task.GetSubtask(), row)
@@ -111,6 +117,10 @@ func (s *Snapshot) operators(ctx context.Context, fn func(statebackend.SegmentSt
 func entryOf(operator string, subtask uint32, row statebackend.Row) (*Entry, error) {
 	schema := row.Schema
 	e := &Entry{Operator: operator, Subtask: subtask, State: schema.GetName(), Kind: schema.GetKind()}
+	if at, ok := row.ExpiresAt(); ok {
+		e.ExpiresAt = &at
+	}
+	e.Expired = row.Expired
 	keyCodec, mapKeyCodec, _ := strings.Cut(schema.GetKeyCodec(), "/")
 	var notes []string
 	// read gives either a value or its bytes.

@@ -15,6 +15,9 @@ type Summary struct {
 	Kind     string `json:"kind"`
 	KeyCodec string `json:"keyCodec,omitempty"`
 	Codec    string `json:"valueCodec,omitempty"`
+	// TTL is the time to live in milliseconds, and EventTime its kind; of states that have one. What has expired is not counted.
+	TTL       int64 `json:"ttlMs,omitempty"`
+	EventTime bool  `json:"eventTime,omitempty"`
 	// Keys is the number of keys of a value, list or map; windows and timers count rows only.
 	Keys uint64 `json:"keys,omitempty"`
 	Rows uint64 `json:"rows"`
@@ -45,7 +48,10 @@ func (s *Snapshot) Summaries(ctx context.Context) ([]*Summary, error) {
 			}
 		}
 		schema := func(d *snapshotv1.StateSchema) *Summary {
-			return of(op.GetUid(), d.GetName(), func(m *Summary) { m.Kind, m.KeyCodec, m.Codec = d.GetKind(), d.GetKeyCodec(), d.GetValueCodec() })
+			return of(op.GetUid(), d.GetName(), func(m *Summary) {
+				m.Kind, m.KeyCodec, m.Codec = d.GetKind(), d.GetKeyCodec(), d.GetValueCodec()
+				m.TTL, m.EventTime = d.GetExpiry().GetTtlMs(), d.GetExpiry().GetTtlMs() > 0 && d.GetExpiry().GetEventTime()
+			})
 		}
 		for _, d := range op.GetKeyed().GetSchemas() {
 			if d.GetName() != "" {
@@ -58,6 +64,9 @@ func (s *Snapshot) Summaries(ctx context.Context) ([]*Summary, error) {
 		var last []byte
 		var lastOf *snapshotv1.StateSchema
 		return statebackend.Scan(ctx, scope, op.GetKeyed(), func(row statebackend.Row) error {
+			if row.Expired {
+				return nil
+			}
 			m := schema(row.Schema)
 			m.Rows++
 			m.Bytes += uint64(len(row.Key) + len(row.MapKey) + len(row.Value))

@@ -199,6 +199,71 @@ func TestMapAndListState(t *testing.T) {
 	require.Equal(t, []string{"[d] -1=d"}, take(p))
 }
 
+// Each state expires by its own clock, also after a restore with another parallelism.
+func TestStatesExpire(t *testing.T) {
+	byClock, byEvents := stream.ProcessingTimeTTL(time.Minute), stream.EventTimeTTL(time.Minute)
+	p := newPipe(t, func(s *stream.States[string]) stream.Handler[string, change, string] {
+		v := stream.ValueOf[string](s, "v").WithTTL(byClock)
+		r := stream.ReducingOf(s, "r", func(a, b string) string { return a + b }).WithTTL(byEvents)
+		m := stream.MapOf[string, string](s, "m").WithTTL(byEvents)
+		l := stream.ListOf[string](s, "l").WithTTL(byEvents)
+		return stream.Handler[string, change, string]{Record: func(c *stream.Context[string, string], ch change) error {
+			if ch.Value != nil {
+				return errors.Join(v.Put(*ch.Value), r.Add(*ch.Value), m.Put(*ch.Value, *ch.Value), l.Append(*ch.Value))
+			}
+			value, _, err1 := v.Get()
+			sum, _, err2 := r.Get()
+			all, err3 := l.All()
+			text := ""
+			err4 := m.Range(func(k, _ string) bool {
+				text += k
+				return true
+			})
+			return errors.Join(err1, err2, err3, err4, c.Emit(fmt.Sprintf("%s|%s|%s|%s", value, sum, text, all)))
+		}}
+	}, streamtest.At(sec(1000)))
+	look := change{Key: "k"}
+	require.NoError(t, p.PushAt(sec(100), set("k", "a")))
+	require.NoError(t, p.AdvanceTime(50*time.Second))
+	require.NoError(t, p.PushAt(sec(130), set("k", "b")))
+	require.NoError(t, p.PushAt(sec(110), look))
+	require.Equal(t, []string{"b|ab|ab|[a b]"}, take(p))
+	restore(t, p, 3)
+	require.NoError(t, p.AdvanceTime(59*time.Second))
+	require.NoError(t, p.PushAt(sec(160), look))
+	require.NoError(t, p.AdvanceTime(time.Second))
+	require.NoError(t, p.PushAt(sec(159), look))
+	require.Equal(t, []string{"b|ab|b|[b]", "|ab|ab|[a b]"}, take(p))
+	require.NoError(t, p.Watermark(sec(165)))
+	restore(t, p, 2)
+	require.NoError(t, p.PushAt(sec(140), look))
+	require.NoError(t, p.PushAt(sec(190), look))
+	require.Equal(t, []string{"|ab|b|[b]", "|||[]"}, take(p))
+}
+
+// A timer finds what was there at its time, however far the watermark has leapt; the end of input is no time at which anything expires.
+func TestATimerFindsWhatWasThereAtItsTime(t *testing.T) {
+	p := newPipe(t, func(s *stream.States[string]) stream.Handler[string, change, string] {
+		v := stream.ValueOf[string](s, "v").WithTTL(stream.EventTimeTTL(time.Minute))
+		return stream.Handler[string, change, string]{
+			Record: func(c *stream.Context[string, string], ch change) error {
+				at, _ := c.Timestamp()
+				return errors.Join(v.Put(*ch.Value), c.SetEventTimer(at.Add(59*time.Second)), c.SetEventTimer(at.Add(60*time.Second)))
+			},
+			EventTimer: func(c *stream.Context[string, string], at time.Time) error {
+				value, _, err := v.Get()
+				return errors.Join(err, c.Emit(fmt.Sprint(at.Unix(), value)))
+			},
+		}
+	})
+	require.NoError(t, p.PushAt(sec(100), set("k", "a")))
+	require.NoError(t, p.Watermark(sec(1000)))
+	require.Equal(t, []string{"159a", "160"}, take(p))
+	require.NoError(t, p.PushAt(sec(1000), set("k", "b")))
+	require.NoError(t, p.End())
+	require.Equal(t, []string{"1059b", "1060"}, take(p))
+}
+
 func TestDeclarations(t *testing.T) {
 	codecs, err := process.Declared(func(s *stream.States[string]) stream.Handler[string, change, string] {
 		stream.ValueOf[int64](s, "v")
@@ -214,10 +279,12 @@ func TestDeclarations(t *testing.T) {
 		stream.ListOf[int64](s, "v")
 		stream.ValueOf[int64](s, "#event-timers")
 		stream.ValueOf[chan int](s, "c")
+		stream.ValueOf[int](s, "t").WithTTL(stream.EventTimeTTL(0))
+		stream.ReducingOf[int](s, "r", nil)
 		return stream.Handler[string, change, string]{}
 	})
 	require.ErrorIs(t, err, process.ErrDeclaration)
-	for _, part := range []string{"used twice", "begins with #", `"c"`, "Record"} {
+	for _, part := range []string{"used twice", "begins with #", `"c"`, "Record", `"t": its time to live is not positive`, "merges"} {
 		require.ErrorContains(t, err, part)
 	}
 }

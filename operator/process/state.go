@@ -115,8 +115,9 @@ func (v *Value[K, V]) Delete() error { return v.state.Delete(*v.key) }
 
 // Map is a map per key.
 type Map[K, MK comparable, V any] struct {
-	key   *K
-	state *statebackend.Map[K, MK, V]
+	options options
+	key     *K
+	state   *statebackend.Map[K, MK, V]
 }
 
 // NewMap declares a map per key. Its keys are encoded by codec.ForKey, its values by codec.For unless a codec is given.
@@ -124,10 +125,14 @@ func NewMap[MK comparable, V any, K comparable](s *States[K], name string, c ...
 	vc, err := choose(c)
 	kc, kerr := codec.ForKey[MK]()
 	s.declare(name, "map", errors.Join(kerr, err), idOf(kc, kerr), idOf(vc, err))
-	m := &Map[K, MK, V]{key: s.key}
-	if s.backend != nil && err == nil && kerr == nil {
-		m.state = statebackend.NewMap(s.backend, name, kc, vc)
-	}
+	m := &Map[K, MK, V]{key: s.key, options: s.options(name)}
+	s.declared = append(s.declared, func() { m.state = statebackend.NewMap(s.backend, name, kc, vc, m.options.ttl...) })
+	return m
+}
+
+// WithTTL gives each entry of the maps a time to live of its own; an expired entry is as good as deleted.
+func (m *Map[K, MK, V]) WithTTL(ttl TTL) *Map[K, MK, V] {
+	m.options.setTTL(ttl.ttl)
 	return m
 }
 
@@ -140,27 +145,44 @@ func (m *Map[K, MK, V]) Put(mk MK, value V) error { return m.state.Put(*m.key, m
 // Delete removes mk from the current key's map.
 func (m *Map[K, MK, V]) Delete(mk MK) error { return m.state.Delete(*m.key, mk) }
 
-// Range calls f for the entries of the current key's map, in the order of their keys, until f returns false. f must not change the
-// map.
+// Range calls f for the entries of the current key's map until f returns false, in the order of their keys as encoded: integers by
+// size, strings by their bytes, times by time, false before true, structs and arrays by their first field or element, then the next.
+// f may change the map; what it changes ahead, the walk comes to as it was or as it is.
 func (m *Map[K, MK, V]) Range(f func(mk MK, value V) bool) error { return m.state.Range(*m.key, f) }
+
+// RangeFrom is Range for the entries with keys from a given one on. It visits no others, not on disk either, and may end early at no
+// cost.
+func (m *Map[K, MK, V]) RangeFrom(from MK, f func(mk MK, value V) bool) error {
+	return m.state.RangeFrom(*m.key, from, f)
+}
+
+// RangeBetween is Range for the entries with keys from a given one on and before another. It visits no others, not on disk either.
+func (m *Map[K, MK, V]) RangeBetween(from, to MK, f func(mk MK, value V) bool) error {
+	return m.state.RangeBetween(*m.key, from, to, f)
+}
 
 // Clear removes all entries of the current key's map.
 func (m *Map[K, MK, V]) Clear() error { return m.state.Clear(*m.key) }
 
 // List is a list per key.
 type List[K comparable, V any] struct {
-	key   *K
-	state *statebackend.List[K, V]
+	options options
+	key     *K
+	state   *statebackend.List[K, V]
 }
 
 // NewList declares a list per key. Without a codec its elements are encoded by codec.For.
 func NewList[V any, K comparable](s *States[K], name string, c ...codec.Codec[V]) *List[K, V] {
 	vc, err := choose(c)
 	s.declare(name, "list", err, idOf(vc, err))
-	l := &List[K, V]{key: s.key}
-	if s.backend != nil && err == nil {
-		l.state = statebackend.NewList(s.backend, name, vc)
-	}
+	l := &List[K, V]{key: s.key, options: s.options(name)}
+	s.declared = append(s.declared, func() { l.state = statebackend.NewList(s.backend, name, vc, l.options.ttl...) })
+	return l
+}
+
+// WithTTL gives each element of the lists a time to live of its own, counted from when it was appended; an expired element is left out.
+func (l *List[K, V]) WithTTL(ttl TTL) *List[K, V] {
+	l.options.setTTL(ttl.ttl)
 	return l
 }
 

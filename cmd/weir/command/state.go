@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,9 @@ SAVEPOINT is the address of its directory, such as file:///srv/weir/savepoints/s
 or a path on this machine. A checkpoint is named where it lies: STORAGE/CLUSTER/jobs/JOB/checkpoints/N.
 
 Keys and values are shown as far as their encoding describes itself: numbers, strings, times, and structs, which are MessagePack with
-fields by name. Others (protobuf, types that encode themselves) are shown as hexadecimal bytes, with a note.`,
+fields by name. Others (protobuf, types that encode themselves) are shown as hexadecimal bytes, with a note.
+
+Rows whose time to live was over when the snapshot was taken are left out: the job does not see them either.`,
 		Example: "  weir state ls file:///srv/weir/savepoints/savepoint-01J-7",
 		Args:    onlyCommands,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -71,18 +74,30 @@ the encoded size. All of the state is read for that.`,
 			}
 			fmt.Fprintf(a.Out, "%s %d of job %s, %s, maximum parallelism %d\n\n", kind, s.Metadata.GetCheckpoint(), s.Metadata.GetJobId(),
 				clock(s.Metadata.GetTriggeredAtMs()), s.Metadata.GetMaxParallelism())
-			rows := [][]string{{"OPERATOR", "STATE", "KIND", "KEY", "VALUE", "KEYS", "ROWS", "SIZE"}}
+			rows := [][]string{{"OPERATOR", "STATE", "KIND", "KEY", "VALUE", "TTL", "KEYS", "ROWS", "SIZE"}}
 			for _, m := range all {
 				keys := "-"
 				if m.Keys > 0 {
 					keys = fmt.Sprint(m.Keys)
 				}
-				rows = append(rows, []string{m.Operator, m.State, m.Kind, orDash(m.KeyCodec), orDash(m.Codec), keys, fmt.Sprint(m.Rows), size(m.Bytes)})
+				rows = append(rows, []string{m.Operator, m.State, m.Kind, orDash(m.KeyCodec), orDash(m.Codec), ttl(m), keys, fmt.Sprint(m.Rows), size(m.Bytes)})
 			}
 			return writeTable(a.Out, rows)
 		})
 	}
 	return cmd
+}
+
+// ttl names a state's time to live.
+func ttl(m *inspect.Summary) string {
+	if m.TTL == 0 {
+		return "-"
+	}
+	d := (time.Duration(m.TTL) * time.Millisecond).String()
+	if m.EventTime {
+		return d + " event"
+	}
+	return d
 }
 
 func (a *app) writeIndented(v any) error {
@@ -103,6 +118,10 @@ func (a *app) writeEntries(ctx context.Context, s *inspect.Snapshot, f inspect.F
 	return n, err
 }
 
+func expiredFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("expired", false, `also rows whose time to live was over, with "expired":true, as far as they are still there`)
+}
+
 func (a *app) stateGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get SAVEPOINT OPERATOR STATE KEY",
@@ -114,9 +133,10 @@ states; the state of a window is called after it, window/SIZE/SLIDE/OFFSET in mi
 			"  weir state get file:///srv/weir/savepoints/savepoint-01J-7 sums window/60000/60000/0 ann",
 		Args: exactly("SAVEPOINT", "OPERATOR", "STATE", "KEY"),
 	}
+	expired := expiredFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return withSnapshot(cmd.Context(), args[0], func(s *inspect.Snapshot) error {
-			n, err := a.writeEntries(cmd.Context(), s, inspect.Filter{Operator: args[1], State: args[2], Key: args[3], HasKey: true})
+			n, err := a.writeEntries(cmd.Context(), s, inspect.Filter{Operator: args[1], State: args[2], Key: args[3], HasKey: true, Expired: *expired})
 			if err == nil && n == 0 {
 				err = fmt.Errorf("state %s of operator %s has nothing for key %q", args[2], args[1], args[3])
 			}
@@ -136,9 +156,10 @@ func (a *app) stateExport() *cobra.Command {
 	}
 	operator := cmd.Flags().String("operator", "", "of this operator only")
 	state := cmd.Flags().String("state", "", "of this state only")
+	expired := expiredFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return withSnapshot(cmd.Context(), args[0], func(s *inspect.Snapshot) error {
-			_, err := a.writeEntries(cmd.Context(), s, inspect.Filter{Operator: *operator, State: *state})
+			_, err := a.writeEntries(cmd.Context(), s, inspect.Filter{Operator: *operator, State: *state, Expired: *expired})
 			return err
 		})
 	}
