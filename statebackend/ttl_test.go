@@ -3,6 +3,8 @@ package statebackend_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,6 +163,48 @@ func TestAnExpiredRowHidesOlderOnes(t *testing.T) {
 	}
 }
 
+// So does a merge of deltas, which the base with the older row is not part of.
+func TestAnExpiredRowHidesOlderOnesWhenDeltasAreMerged(t *testing.T) {
+	store := statetest.NewStore(t.TempDir())
+	b := statebackend.New(config(t, store), mustKey[string](t))
+	statebackend.ShrinkLimits(b)
+	s := single[int]{b, statebackend.NewValue(b, "v", mustCodec[int](t), inEventTime...)}
+	require.NoError(t, b.Open(context.Background()))
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	s.in(1000, 1500)
+	for i := range 2000 {
+		require.NoError(t, s.v.Put(fmt.Sprint(i), i))
+	}
+	write(t, b, 1)
+	b.CheckpointCompleted(1)
+	merged := false
+	runs := 0
+	for n := uint64(2); n < 12; n++ {
+		s.in(1000, 1010)
+		if n == 2 {
+			require.NoError(t, s.v.Put("7", 1))
+		}
+		s.in(1000, 1500)
+		require.NoError(t, s.v.Put(fmt.Sprint(100+n), 1))
+		if n > 2 {
+			s.in(1200, 1500)
+		}
+		h := write(t, b, n)
+		b.CheckpointCompleted(n)
+		merged = merged || len(h.GetSegments()) < runs
+		runs = len(h.GetSegments())
+		cfg := config(t, store, h)
+		look := statebackend.New(cfg, mustKey[string](t))
+		r := single[int]{look, statebackend.NewValue(look, "v", mustCodec[int](t), inEventTime...)}
+		require.NoError(t, look.Open(context.Background()))
+		r.in(1200, 1200)
+		require.False(t, r.has(t, "7"), "checkpoint %d", n)
+		require.True(t, r.has(t, "8"))
+		require.NoError(t, look.Close())
+	}
+	require.True(t, merged)
+}
+
 func TestMemoryIsFreedOfWhatHasExpired(t *testing.T) {
 	for _, checkpoints := range []bool{true, false} {
 		t.Run(fmt.Sprint("checkpoints ", checkpoints), func(t *testing.T) {
@@ -252,4 +296,59 @@ func TestATimeToLiveChanges(t *testing.T) {
 	s.in(150, 150)
 	require.False(t, s.has(t, "b"))
 	require.False(t, s.has(t, "c"))
+}
+
+// Elements that have expired leave the segments although the list does not change.
+func TestMergesCutExpiredElementsOut(t *testing.T) {
+	b := statebackend.New(config(t, statetest.NewStore(t.TempDir())), mustKey[string](t))
+	l := statebackend.NewList(b, "l", mustCodec[string](t), after(100*ms)...)
+	require.NoError(t, b.Open(context.Background()))
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	s := single[string]{Backend: b}
+	s.at(1000)
+	require.NoError(t, l.Append("k", strings.Repeat("long", 1000)))
+	s.at(1050)
+	require.NoError(t, l.Append("k", "short"))
+	require.Greater(t, write(t, b, 1).GetSegments()[0].GetSize(), uint64(4000))
+	b.CheckpointCompleted(1)
+	s.at(1100)
+	h, err := b.Freeze(2, true).Write(context.Background())
+	require.NoError(t, err)
+	require.Less(t, h.GetSegments()[0].GetSize(), uint64(200))
+	all, err := l.All("k")
+	require.NoError(t, err)
+	require.Equal(t, []string{"short"}, all)
+}
+
+// While rows are on their way into memory, a walk between bounds takes each once.
+func TestAWalkTakesEachRowOnceWhileTheyAreLoaded(t *testing.T) {
+	declare := func(cfg statebackend.Config) (*statebackend.Backend[string], *statebackend.Map[string, int, string]) {
+		b := statebackend.New(cfg, mustKey[string](t))
+		m := statebackend.NewMap(b, "m", mustKey[int](t), mustCodec[string](t))
+		require.NoError(t, b.Open(context.Background()))
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+		return b, m
+	}
+	b, m := declare(config(t, statetest.NewStore(t.TempDir())))
+	for i := range 1000 {
+		require.NoError(t, m.Put("k", i, "v"))
+	}
+	posts := make(chan func() error, 10)
+	cfg := config(t, statetest.NewStore(t.TempDir()), write(t, b, 1))
+	cfg.Post = func(fn func() error) { posts <- fn }
+	restored, m := declare(cfg)
+	for i := 0; ; i++ {
+		var seen []int
+		require.NoError(t, m.RangeBetween("k", 100, 900, func(mk int, _ string) bool {
+			seen = append(seen, mk)
+			return true
+		}))
+		require.Len(t, seen, 800)
+		require.True(t, slices.IsSorted(seen))
+		if statebackend.Loaded(restored) {
+			require.Greater(t, i, 3)
+			return
+		}
+		require.NoError(t, (<-posts)())
+	}
 }
