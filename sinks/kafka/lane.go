@@ -238,6 +238,18 @@ func (l *lanes) age(id string) (age time.Duration, known bool) {
 	return 0, false
 }
 
+// over reports whether what was prepared with an id of this process has been committed.
+func (l *lanes) over(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for slot, lane := range l.lanes {
+		if lane.id == id {
+			return !l.pool.Pending(slot)
+		}
+	}
+	return false
+}
+
 func (l *lanes) putBack(lane *lane) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/internal/kafkaconn"
@@ -217,6 +218,26 @@ func TestProofKnowsACommittedTransaction(t *testing.T) {
 	c, _ := prepare(t, s, 1)
 	require.NoError(t, s.Commit(t.Context(), c))
 	require.NoError(t, s.Prove(t.Context(), []sinks.Committable{c}, 2*time.Second))
+}
+
+// TestProofWithoutMarkers: while somebody else's transaction is open in front of it, no marker tells how a transaction ended.
+func TestProofWithoutMarkers(t *testing.T) {
+	b := kafkatest.Shared(t)
+	topic := b.Topic(t, 1, nil)
+	other, err := b.Client(kgo.TransactionalID("other-"+topic), kgo.DefaultProduceTopic(topic))
+	require.NoError(t, err)
+	defer other.Close()
+	require.NoError(t, other.BeginTransaction())
+	require.NoError(t, other.ProduceSync(t.Context(), kgo.StringRecord("in front")).FirstErr())
+	s := openSink(t, b, topic, shortTimeouts, TransactionTimeout(time.Second))
+	c, p := prepare(t, s, 2)
+	require.NoError(t, s.Commit(t.Context(), c))
+	require.Eventually(t, func() bool { // the coordinator may still be at it
+		view, err := s.cluster.view(t.Context(), p)
+		return err == nil && view == viewOther
+	}, 30*time.Second, 10*time.Millisecond)
+	require.NoError(t, s.Prove(t.Context(), []sinks.Committable{c}, 2*time.Second))
+	require.NoError(t, other.EndTransaction(t.Context(), kgo.TryAbort))
 }
 
 // TestRecreatedTopicFailsThePrepare: rows that went to the old topic are gone, but no checkpoint counts on them yet.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-stream/weir/internal/faultpoint"
+	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
 	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
@@ -236,17 +237,30 @@ func (s *transactional[T]) stillOpen(ctx context.Context, p *prepared, budget ti
 	case viewAborting:
 		return fmt.Errorf("%w: the broker is ending %s (%s)", errOverdue, p.ID, p)
 	case viewOther:
-		// It may just have been committed beside the task; only an abort is trouble.
-		if proof, err := s.cluster.prove(ctx, p); err != nil || proof != verdictCommitted {
-			return fmt.Errorf("%w: %s is open no longer (%s)", errOverdue, p.ID, p)
-		}
-		return nil
+		return s.ended(ctx, p)
 	case viewOpen:
 	}
 	if age, known := s.lanes.age(p.ID); !known || s.timeout-age <= budget {
 		return fmt.Errorf("%w: %s is open for %s of %s and a recovery may take %s", errOverdue, p.ID, age.Round(time.Millisecond), s.timeout, budget)
 	}
 	return nil
+}
+
+// ended waits until it shows how a transaction that is open no longer has ended. It may just have been committed beside the task, which the
+// lanes know soon; the markers may stay out of sight for as long as somebody else's transaction in front of it is open. Only a commit is no
+// trouble.
+func (s *transactional[T]) ended(ctx context.Context, p *prepared) error {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		proof, err := s.cluster.prove(ctx, p)
+		switch {
+		case s.lanes.over(p.ID), err == nil && proof == verdictCommitted:
+			return nil
+		case err != nil:
+			return fmt.Errorf("ask how transaction %s ended: %w", p.ID, err)
+		case proof != verdictOpen || !kafkaconn.Sleep(ctx, pause):
+			return fmt.Errorf("%w: %s is open no longer, and %s (%s)", errOverdue, p.ID, proof, p)
+		}
+	}
 }
 
 // clockSlack is how much the wall clock may differ from the monotonic one over a transaction's life before it counts as set.

@@ -34,6 +34,7 @@ type taskManager struct {
 	events   chan *workerv1.Event
 	commands chan *workerv1.Command
 	fetched  chan *snapshotv1.Segment
+	phases   int // of the start, as events told
 }
 
 func (m *taskManager) Control(stream grpc.BidiStreamingServer[workerv1.ControlRequest, workerv1.ControlResponse]) error {
@@ -90,14 +91,21 @@ func serve(t *testing.T) (*taskManager, *grpc.Server, control.Config) {
 	}
 }
 
+// next returns the next event but for those that tell how far the start is, which it counts.
 func (m *taskManager) next(t *testing.T) *workerv1.Event {
 	t.Helper()
-	select {
-	case e := <-m.events:
-		return e
-	case <-time.After(patience):
-		require.Fail(t, "no event")
-		return nil
+	deadline := time.After(patience)
+	for {
+		select {
+		case e := <-m.events:
+			if e.GetRestored() == nil {
+				return e
+			}
+			m.phases++
+		case <-deadline:
+			require.Fail(t, "no event")
+			return nil
+		}
 	}
 }
 
@@ -131,6 +139,7 @@ func TestConversation(t *testing.T) {
 	require.Contains(t, m.next(t).GetPrepared().GetDataAddress(), "127.0.0.1:")
 	m.commands <- &workerv1.Command{Command: &workerv1.Command_Start{Start: &workerv1.Start{}}}
 	require.NotNil(t, m.next(t).GetStarted())
+	require.Positive(t, m.phases, "nothing told how far the start was")
 	m.commands <- &workerv1.Command{Command: &workerv1.Command_Finish{Finish: &workerv1.Finish{}}}
 	for e := m.next(t); e.GetClosed() == nil; e = m.next(t) {
 		require.NotNil(t, e.GetStatistics())
