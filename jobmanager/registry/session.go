@@ -84,9 +84,14 @@ func (s *session) watch() bool {
 	timeout := s.r.cfg.HeartbeatTimeout
 	t := time.NewTimer(timeout)
 	defer t.Stop()
+	due := time.Now().Add(timeout)
 	for {
 		select {
 		case <-t.C:
+			now := time.Now()
+			if stoodStill(due, now, timeout) {
+				s.lastSeen.Store(int64(now.Sub(s.start)))
+			}
 			quiet := s.silence()
 			if quiet >= timeout {
 				s.end(fmt.Errorf("no sign of life for %s", quiet.Round(10*time.Millisecond)))
@@ -94,6 +99,7 @@ func (s *session) watch() bool {
 				return true
 			}
 			t.Reset(timeout - quiet)
+			due = now.Add(timeout - quiet)
 		case <-s.r.done:
 			s.end(&grpcerr.NotLeaderError{})
 			return false
@@ -105,6 +111,10 @@ func (s *session) watch() bool {
 		}
 	}
 }
+
+// stoodStill reports whether this process did not run when it should have looked, a quarter of the timeout at least. Then the silence was
+// its own: what others have sent meanwhile is not read yet, and it may lead no longer without knowing.
+func stoodStill(due, now time.Time, timeout time.Duration) bool { return now.Sub(due) > timeout/4 }
 
 // end ends the session; the first cause counts.
 func (s *session) end(cause error) {

@@ -197,11 +197,15 @@ func TestLargeStateAndLargeRecords(t *testing.T) {
 		keys, err := codec.ForKey[string]()
 		require.NoError(t, err)
 		const maxParallelism = 128
-		elsewhere := ""
-		for i := 0; keygroup.Subtask(keygroup.Of(keys.Append(nil, elsewhere), maxParallelism), 2, maxParallelism) == 0; i++ {
-			elsewhere = strconv.Itoa(i)
+		var both []*kgo.Record // one for each subtask: which of them is not where the source reads is not known
+		for subtask := range 2 {
+			key := ""
+			for i := 0; keygroup.Subtask(keygroup.Of(keys.Append(nil, key), maxParallelism), 2, maxParallelism) != subtask; i++ {
+				key = strconv.Itoa(i)
+			}
+			both = append(both, random(t, in, key, operator.MaxRecordBytes))
 		}
-		produceHuge(t, c, random(t, in, elsewhere, operator.MaxRecordBytes))
+		produceHuge(t, c, both...)
 		v := c.WaitState(id, "FAILED", 60*time.Second)
 		require.Regexp(t, fmt.Sprintf(`too large.* it has 3355\d{4} bytes, the limit is %d`, operator.MaxRecordBytes), v.Failures[len(v.Failures)-1].Message)
 		require.Len(t, v.Failures, 1)
