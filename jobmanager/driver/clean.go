@@ -15,6 +15,7 @@ import (
 	"github.com/weir-stream/weir/internal/checkpointfile"
 	"github.com/weir-stream/weir/internal/faultpoint"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
+	"github.com/weir-stream/weir/jobmanager/fsm"
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
@@ -258,7 +259,7 @@ func (c *cleaner) garbage(ctx context.Context, rec *raftv1.JobRecord) ([]uint64,
 }
 
 // orphans deletes files that no checkpoint in the record refers to and that none can come to refer to: those of former attempts, and
-// those of the current one that are older than everything retained.
+// those of the current one from before its newest checkpoint.
 func (c *cleaner) orphans(ctx context.Context, rec *raftv1.JobRecord) {
 	retained, ok := c.retained(ctx, rec)
 	if !ok || len(rec.GetCheckpoints()) == 0 {
@@ -281,21 +282,29 @@ func (c *cleaner) orphans(ctx context.Context, rec *raftv1.JobRecord) {
 			}
 		}
 	}
-	oldest := rec.GetCheckpoints()[0].GetId()
+	newest := newestID(rec)
 	names := c.list(ctx, "state/", func(name string) bool {
 		attempt, id, ok := parseStateName(strings.TrimPrefix(name, c.prefix+"state/"))
-		return ok && !needed[name] && (attempt < rec.GetAttempt() || id < oldest)
+		return ok && !needed[name] && (attempt < rec.GetAttempt() || id < newest)
 	})
 	// The metadata of a checkpoint that a former leader did not get to propose.
 	names = append(names, c.list(ctx, "checkpoints/", func(name string) bool {
 		number, _, _ := strings.Cut(strings.TrimPrefix(name, c.prefix+"checkpoints/"), "/")
 		id, err := strconv.ParseUint(number, 10, 64)
-		return err == nil && id < oldest && !known[id]
+		return err == nil && id < newest && !known[id]
 	})...)
 	if len(names) > 0 {
 		c.logger.Info("orphan files are deleted", "files", len(names))
 		c.m.deleteAll(ctx, names)
 	}
+}
+
+// newestID returns the id of the newest completed checkpoint of a record that has one. What it does not need of the files that were written
+// under lower ids nobody can come to need: the tasks go on from what their snapshots in it hold, and the log takes no older checkpoint any
+// more. An older one that is retained, such as that which the attempt was restored from, has its own list of files.
+func newestID(rec *raftv1.JobRecord) uint64 {
+	last, _ := fsm.LastCheckpoint(rec)
+	return last.GetId()
 }
 
 // list returns the job's files in a folder that are not wanted.

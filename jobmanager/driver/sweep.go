@@ -205,8 +205,8 @@ func (r references) orphan(name string) string {
 		return "its job has ended, and no checkpoint that is kept needs it"
 	case len(rec.GetCheckpoints()) == 0:
 		return "" // the first one may come to need it
-	case id < rec.GetCheckpoints()[0].GetId():
-		return "it is older than every checkpoint that is kept, and none needs it"
+	case id < newestID(rec):
+		return "it is older than the newest checkpoint, and none that is kept needs it"
 	case isState && attempt < rec.GetAttempt():
 		return fmt.Sprintf("attempt %d has ended, and no checkpoint that is kept needs it", attempt)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/jobmanager/driver"
@@ -17,14 +18,14 @@ import (
 	"github.com/weir-stream/weir/jobmanager/raftnode"
 )
 
-// swept has the job's second checkpoint complete, which needs a file of the first one, and lays old files around it.
+// swept has the job's second checkpoint complete, which needs a file of the first one, and lays old files around it. Both are retained.
 func swept(t *testing.T) (f *fixture, orphans, others []string) {
-	f = newFixture(t)
+	f = setup{graph: func(g *jobv1.Graph) { g.Checkpoints.Retained = 2 }}.begin(t)
 	orphans = []string{
 		"c1/jobs/gone/checkpoints/5/metadata",
 		"c1/jobs/gone/state/1/v-0/u/5-0",
 		"c1/jobs/j1/state/0/v-0/v/7-0", // of a former attempt
-		"c1/jobs/j1/state/1/v-0/v/1-1", // of this one, before all that is kept
+		"c1/jobs/j1/state/1/v-0/v/1-1", // of this one, before its newest checkpoint
 	}
 	needed := "c1/jobs/j1/state/1/v-0/v/1-0"
 	others = []string{
