@@ -85,8 +85,8 @@ fuzz: check-go ## run each fuzz test for FUZZTIME (default 20s)
 	  for f in $$(grep -hoE '^func (Fuzz[A-Za-z0-9_]*)' $$p/*_test.go | awk '{print $$2}'); do \
 	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} $$p; done; done
 
-bench: check-test-tools ## measure against a hand-written program; see bench/README.md
-	go run ./bench
+bench: check-test-tools ## measure against a hand-written program, see bench/README.md: make bench QUICK=1 OUT=figures.csv
+	go run ./bench $(if $(QUICK),-quick) $(if $(OUT),-out $(OUT))
 
 bench-state: check-go ## measure large state: pauses, written bytes, restores, a memory budget; takes some minutes and 8 GB of disk
 	go run ./bench/state

@@ -1,6 +1,7 @@
 package kafkatest
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"os"
@@ -12,6 +13,14 @@ import (
 
 //go:embed pom.xml
 var pom []byte
+
+// Version returns the version of Apache Kafka that Start runs.
+func Version() string {
+	_, rest, _ := bytes.Cut(pom, []byte("<artifactId>kafka_2.13</artifactId>"))
+	_, rest, _ = bytes.Cut(rest, []byte("<version>"))
+	version, _, _ := bytes.Cut(rest, []byte("</version>"))
+	return string(version)
+}
 
 //go:embed log4j2.properties
 var log4j []byte

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/weir-stream/weir/internal/localcluster"
+)
+
+// engine is a way to run a workload. It starts it, and returns how to list its processes and how to end them.
+type engine struct {
+	name  string
+	start func(ctx context.Context, b *bench, w workload, in, out string) (pids func() ([]int, error), stop func() error, err error)
+}
+
+var (
+	handwritten = engine{"handwritten", startHandwritten}
+	weir        = engine{"weir", func(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
+		taskManagers := 1
+		if w.local {
+			taskManagers = 2
+		}
+		return startWeir(ctx, b, w, in, out, taskManagers)
+	}}
+	oneProcess = engine{"weir-one-process", func(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
+		return startWeir(ctx, b, w, in, out, 1)
+	}}
+)
+
+func (w workload) engines() []engine {
+	if w.local {
+		return []engine{handwritten, weir, oneProcess}
+	}
+	return []engine{handwritten, weir}
+}
+
+func (b *bench) arguments(w workload, in, out string) []string {
+	return []string{"--workload", w.name, "--brokers", b.broker.Addr(), "--in", in, "--out", out, "--interval", b.interval.String()}
+}
+
+func startHandwritten(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(b.dir, "handwritten"), b.arguments(w, in, out)...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	stop := func() error {
+		if err := cmd.Process.Kill(); err != nil {
+			return fmt.Errorf("the hand-written program ended by itself: %w", errors.Join(err, cmd.Wait()))
+		}
+		_ = cmd.Wait() // killed, as asked
+		return nil
+	}
+	return func() ([]int, error) { return []int{cmd.Process.Pid}, nil }, stop, nil
+}
+
+// startWeir starts a cluster of one JobManager and some TaskManagers with a slot per partition in all, and submits the job.
+func startWeir(ctx context.Context, b *bench, w workload, in, out string, taskManagers int) (func() ([]int, error), func() error, error) {
+	dir := filepath.Join(b.dir, out)
+	c, err := localcluster.Start(ctx, localcluster.Config{
+		Binary: filepath.Join(b.dir, "weir"), Dir: dir, JobManagers: 1, TaskManagers: taskManagers, Slots: partitions / taskManagers,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := func() error { return errors.Join(c.Close(), os.RemoveAll(dir)) }
+	submit := exec.CommandContext(ctx, filepath.Join(b.dir, "weir"), append([]string{
+		"submit", "--jobmanager", c.Addresses(), "-p", fmt.Sprint(partitions), filepath.Join(b.dir, "jobs"), "--",
+	}, b.arguments(w, in, out)...)...)
+	if text, err := submit.CombinedOutput(); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("submit: %w\n%s", err, text), stop())
+	}
+	pids := func() ([]int, error) {
+		out := []int{c.JobManagers()[0].PID()}
+		for _, tm := range c.TaskManagers() {
+			workers, err := children(tm.PID())
+			if err != nil {
+				return nil, err
+			}
+			out = append(append(out, tm.PID()), workers...)
+		}
+		return out, nil
+	}
+	return pids, stop, nil
+}

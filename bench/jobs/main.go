@@ -1,0 +1,111 @@
+// Command jobs holds the benchmark's workloads as Weir jobs; package work says what they compute, bench/handwritten is its yardstick.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weir-stream/weir/bench/internal/work"
+	kafkasink "github.com/weir-stream/weir/sinks/kafka"
+	kafkasource "github.com/weir-stream/weir/sources/kafka"
+	"github.com/weir-stream/weir/stream"
+	"github.com/weir-stream/weir/stream/window"
+)
+
+func main() { stream.Main(job) }
+
+func job(env *stream.Env) error {
+	f := flag.NewFlagSet("jobs", flag.ContinueOnError)
+	w := f.String("workload", "", "passthrough, window-count, running-count, json-projection or exchange")
+	brokers := f.String("brokers", "", "bootstrap servers")
+	in := f.String("in", "", "input topic")
+	out := f.String("out", "", "output topic")
+	interval := f.Duration("interval", time.Second, "checkpoint interval")
+	if err := f.Parse(os.Args[1:]); err != nil {
+		return err
+	}
+	env.SetCheckpointInterval(*interval)
+	var results *stream.Stream[[]byte]
+	switch *w {
+	case "passthrough":
+		results = values(env, *brokers, *in).Filter(work.Kept)
+	case "json-projection":
+		results = stream.MapErr(values(env, *brokers, *in), work.ProjectJSON)
+	case "window-count":
+		results = windowCount(env, *brokers, *in)
+	case "running-count":
+		results = counts(env, *brokers, *in, 1)
+	case "exchange":
+		results = counts(env, *brokers, *in, work.Every)
+	default:
+		return fmt.Errorf("there is no workload %q", *w)
+	}
+	stream.To(results, "out", kafkasink.New(*brokers, *out, func(v []byte) (kafkasink.Record, error) {
+		return kafkasink.Record{Value: v}, nil
+	}, kafkasink.ClientOptions(kgo.ProducerBatchCompression(kgo.NoCompression()))))
+	return nil
+}
+
+func values(env *stream.Env, brokers, in string) *stream.Stream[[]byte] {
+	return stream.From(env, "in", kafkasource.New(brokers, in, func(r kafkasource.Record) ([]byte, error) { return r.Value, nil }))
+}
+
+// event is what the keyed workloads need of a record.
+type event struct {
+	Key, Sequence uint64
+	Millis        int64
+}
+
+func events(env *stream.Env, brokers, in string) *stream.Stream[event] {
+	return stream.From(env, "in", kafkasource.New(brokers, in, func(r kafkasource.Record) (event, error) {
+		return event{work.Key(r.Value), work.Sequence(r.Value), int64(work.Millis(r.Value))}, nil
+	}))
+}
+
+func byKey(e event) uint64 { return e.Key }
+
+func windowCount(env *stream.Env, brokers, in string) *stream.Stream[[]byte] {
+	timed := events(env, brokers, in).WithWatermarks(func(e event) time.Time { return time.UnixMilli(e.Millis) }, stream.Monotonous())
+	windows := stream.Window(stream.KeyBy(timed, byKey), window.Tumbling(work.WindowMillis*time.Millisecond))
+	return stream.Aggregate(windows, countAndSum{}).Named("windows")
+}
+
+type total struct{ Count, Sum uint64 }
+
+type countAndSum struct{}
+
+func (countAndSum) Add(t *total, e event) {
+	t.Count++
+	t.Sum += e.Sequence
+}
+
+func (countAndSum) Merge(into *total, from total) {
+	into.Count += from.Count
+	into.Sum += from.Sum
+}
+
+func (countAndSum) Result(key uint64, w window.Span, t total) []byte {
+	return work.Row(make([]byte, 0, work.RowSize), key, uint64(w.StartTime().UnixMilli()), t.Count, t.Sum)
+}
+
+// counts counts the records of each key, and puts out every count that is a multiple of every.
+func counts(env *stream.Env, brokers, in string, every uint64) *stream.Stream[[]byte] {
+	return stream.Process(stream.KeyBy(events(env, brokers, in), byKey), func(s *stream.States[uint64]) stream.Handler[uint64, event, []byte] {
+		count := stream.ValueOf[uint64](s, "count")
+		return stream.Handler[uint64, event, []byte]{Record: func(c *stream.Context[uint64, []byte], e event) error {
+			n, _, err := count.Get()
+			if err != nil {
+				return err
+			}
+			n++
+			if err := count.Put(n); err != nil || n%every != 0 {
+				return err
+			}
+			return c.Emit(work.Row(make([]byte, 0, work.RowSize), e.Key, n, e.Sequence, 0))
+		}}
+	}).Named("counts")
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+const (
+	// warm is the part of the output after which measuring begins.
+	warm = 0.2
+	// patience bounds a run.
+	patience = 10 * time.Minute
+	lookEach = 20 * time.Millisecond
+)
+
+// sample is what was seen when output became visible.
+type sample struct {
+	visible int64
+	cpu     time.Duration
+	at      time.Time
+}
+
+// result is one run's figures.
+type result struct {
+	recordsPerCPUSecond, recordsPerSecond, peakMB float64
+}
+
+// measure runs a workload once. What counts is the time between the first commit after a fifth of the output and the last one, so that
+// neither the start nor the planning of a job is in it, while checkpoints and commits are.
+func (b *bench) measure(ctx context.Context, e engine, w workload, in input, out string) (_ result, err error) {
+	if err := b.broker.CreateTopic(ctx, out, partitions, nil); err != nil {
+		return result{}, err
+	}
+	pids, stop, err := e.start(ctx, b, w, in.topic, out)
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, stop(), b.broker.DeleteTopic(context.WithoutCancel(ctx), out)) }()
+	want := in.want[w.name]
+	first, last, err := b.watch(ctx, out, want.records, pids)
+	if err != nil {
+		return result{}, err
+	}
+	running, err := pids()
+	if err != nil {
+		return result{}, err
+	}
+	rss, err := peak(running)
+	if err != nil {
+		return result{}, err
+	}
+	// Markers count in offsets, so that the last few records may still be under way.
+	var got output
+	for deadline := time.Now().Add(time.Minute); ; {
+		if got, err = committed(ctx, b.broker, out, w.stable); err != nil {
+			return result{}, err
+		}
+		if got.records >= want.records || time.Now().After(deadline) {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	if got != want {
+		return result{}, fmt.Errorf("%d results with checksum %x are committed, not %d with %x", got.records, got.checksum, want.records, want.checksum)
+	}
+	records := float64(in.records) * float64(last.visible-first.visible) / float64(want.records)
+	return result{
+		recordsPerCPUSecond: records / (last.cpu - first.cpu).Seconds(),
+		recordsPerSecond:    records / last.at.Sub(first.at).Seconds(),
+		peakMB:              float64(rss) / 1e6,
+	}, nil
+}
+
+// watch waits until the whole output is visible.
+func (b *bench) watch(ctx context.Context, topic string, want int64, pids func() ([]int, error)) (first, last sample, err error) {
+	client, err := b.broker.Client()
+	if err != nil {
+		return first, last, err
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	for deadline := time.Now().Add(patience); ; {
+		offsets, err := admin.ListCommittedOffsets(ctx, topic)
+		if err == nil {
+			err = offsets.Error()
+		}
+		if err != nil {
+			return first, last, err
+		}
+		var visible int64
+		offsets.Each(func(o kadm.ListedOffset) { visible += o.Offset })
+		if visible > last.visible {
+			running, err := pids()
+			if err != nil {
+				return first, last, err
+			}
+			used, err := cpu(running)
+			if err != nil {
+				return first, last, err
+			}
+			last = sample{visible, used, time.Now()}
+			if first.visible == 0 && float64(visible) >= warm*float64(want) {
+				first = last
+			}
+		}
+		switch {
+		case visible >= want && last.visible == first.visible:
+			return first, last, errors.New("the whole output came with one commit: more records are needed")
+		case visible >= want:
+			return first, last, nil
+		case time.Now().After(deadline):
+			return first, last, fmt.Errorf("%d of %d results are visible after %s", visible, want, patience)
+		}
+		select {
+		case <-ctx.Done():
+			return first, last, ctx.Err()
+		case <-time.After(lookEach):
+		}
+	}
+}

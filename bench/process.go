@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of CPU times in /proc, as on every Linux that Go runs on.
+const tick = 10 * time.Millisecond
+
+// cpu returns the user and system time that processes have used, in all of their threads.
+func cpu(pids []int) (time.Duration, error) {
+	var total int64
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, ok := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		const user, system = 11, 12 // counted from the state
+		if !ok || len(fields) <= system {
+			return 0, fmt.Errorf("/proc/%d/stat is malformed", pid)
+		}
+		for _, f := range []string{fields[user], fields[system]} {
+			n, err := strconv.ParseInt(f, 10, 64)
+			if err != nil {
+				return 0, err
+			}
+			total += n
+		}
+	}
+	return time.Duration(total) * tick, nil
+}
+
+// peak returns the sum of the most memory in bytes that each of the processes has had resident.
+func peak(pids []int) (int64, error) {
+	var total int64
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, ok := strings.Cut(string(text), "VmHWM:")
+		var kib int64
+		if _, err := fmt.Sscanf(rest, "%d kB", &kib); err != nil || !ok {
+			return 0, fmt.Errorf("/proc/%d/status has no VmHWM", pid)
+		}
+		total += kib << 10
+	}
+	return total, nil
+}
+
+// children returns the processes that pid has started.
+func children(pid int) ([]int, error) {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, t := range tasks {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a thread that has ended
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range strings.Fields(string(text)) {
+			n, err := strconv.Atoi(f)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
