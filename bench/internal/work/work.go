@@ -16,7 +16,7 @@ const (
 	// WindowMillis is the size of the windows in milliseconds.
 	WindowMillis = 10_000
 	// Every is how many records of a key make one result of the exchange workload.
-	Every = 100
+	Every = 10
 )
 
 // Fill writes the fields of a record.
