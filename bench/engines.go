@@ -77,11 +77,7 @@ func startWeir(ctx context.Context, b *bench, w workload, in, out string, taskMa
 	pids := func() ([]int, error) {
 		out := []int{c.JobManagers()[0].PID()}
 		for _, tm := range c.TaskManagers() {
-			workers, err := children(tm.PID())
-			if err != nil {
-				return nil, err
-			}
-			out = append(append(out, tm.PID()), workers...)
+			out = append(append(out, tm.PID()), tm.Children()...)
 		}
 		return out, nil
 	}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -54,30 +52,4 @@ func peak(pids []int) (int64, error) {
 		total += kib << 10
 	}
 	return total, nil
-}
-
-// children returns the processes that pid has started.
-func children(pid int) ([]int, error) {
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return nil, err
-	}
-	var out []int
-	for _, t := range tasks {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // a thread that has ended
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range strings.Fields(string(text)) {
-			n, err := strconv.Atoi(f)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, n)
-		}
-	}
-	return out, nil
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-stream/weir/sinks/kafka/internal/produce"
 )
 
 // fetched is what the leader of a partition shows a read_committed reader that begins at a transaction's last record.
@@ -24,7 +26,7 @@ func judge(id Identity, s span, f fetched) marker {
 	if len(f.batch) == 0 {
 		return markerNone
 	}
-	if len(f.batch) < batchOverhead || f.batch[16] != 2 {
+	if len(f.batch) < produce.HeaderSize || f.batch[16] != 2 {
 		return markerDeleted
 	}
 	var (

@@ -28,15 +28,6 @@ type Record struct {
 	Timestamp time.Time
 }
 
-// Size returns the size in bytes of key, value and headers.
-func (r *Record) Size() int {
-	n := len(r.Key) + len(r.Value)
-	for i := range r.Headers {
-		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
-	}
-	return n
-}
-
 // PartitionChoice is a partition or, as the zero value, none.
 type PartitionChoice struct{ oneBased int32 }
 

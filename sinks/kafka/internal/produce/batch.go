@@ -21,7 +21,7 @@ const (
 	atEpoch      = 51
 	atSequence   = 53
 	atCount      = 57
-	headerSize   = 61
+	HeaderSize   = 61
 
 	transactional = 1 << 4
 	magic         = 2
@@ -45,10 +45,25 @@ type batch struct {
 
 // reset makes b empty.
 func (b *batch) reset() {
-	if cap(b.buf) < headerSize {
-		b.buf = make([]byte, headerSize, 16<<10)
+	if cap(b.buf) < HeaderSize {
+		b.buf = make([]byte, HeaderSize, 16<<10)
 	}
-	*b = batch{buf: b.buf[:headerSize]}
+	*b = batch{buf: b.buf[:HeaderSize]}
+}
+
+// EncodedSize returns the size in bytes of a batch that holds only this record, uncompressed.
+func EncodedSize(key, value []byte, headers []kgo.RecordHeader) int {
+	body := (&batch{}).bodySize(key, value, headers, 0)
+	return HeaderSize + varintSize(int64(body)) + body
+}
+
+// Payload returns the size in bytes of a record's key, value and headers.
+func Payload(key, value []byte, headers []kgo.RecordHeader) int {
+	n := len(key) + len(value)
+	for i := range headers {
+		n += len(headers[i].Key) + len(headers[i].Value)
+	}
+	return n
 }
 
 // bodySize is the size of a record without the length before it.
@@ -80,11 +95,10 @@ func (b *batch) append(key, value []byte, headers []kgo.RecordHeader, millis int
 		buf = binary.AppendVarint(buf, int64(len(headers[i].Key)))
 		buf = append(buf, headers[i].Key...)
 		buf = appendBytes(buf, headers[i].Value)
-		b.payload += len(headers[i].Key) + len(headers[i].Value)
 	}
 	b.buf = buf
 	b.records++
-	b.payload += len(key) + len(value)
+	b.payload += Payload(key, value, headers)
 	b.latest = max(b.latest, millis)
 	return true
 }
@@ -98,15 +112,15 @@ type identity struct {
 
 // seal compresses the records in place and fills in the header, after which b does not change any more. b is numbered.
 func (b *batch) seal(compress func(records []byte) ([]byte, kgo.CompressionCodecType)) {
-	records, codec := compress(b.buf[headerSize:])
-	b.buf = b.buf[:headerSize+len(records)]
+	records, codec := compress(b.buf[HeaderSize:])
+	b.buf = b.buf[:HeaderSize+len(records)]
 	who, attributes := b.who, uint16(codec)
 	if who.transactional {
 		attributes |= transactional
 	}
 	h := b.buf
 	be := binary.BigEndian
-	clear(h[:headerSize])
+	clear(h[:HeaderSize])
 	be.PutUint32(h[atLength:], uint32(len(h)-atLength-4))
 	be.PutUint32(h[atLength+4:], ^uint32(0)) // the leader epoch, which the broker fills in
 	h[atMagic] = magic

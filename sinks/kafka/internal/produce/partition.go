@@ -37,14 +37,6 @@ type record struct {
 	millis     int64
 }
 
-func (r *record) size() int {
-	n := len(r.key) + len(r.value)
-	for i := range r.headers {
-		n += len(r.headers[i].Key) + len(r.headers[i].Value)
-	}
-	return n
-}
-
 // partition is what is written to one partition.
 type partition struct {
 	topic  *topic

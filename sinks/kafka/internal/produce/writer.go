@@ -212,7 +212,7 @@ func (w *Writer) fail(err error) {
 	w.err = err
 	for _, t := range w.topics {
 		for _, r := range t.waiting {
-			w.cfg.Delivered(Delivery{Topic: t.name, Partition: r.partition, Records: 1, Bytes: r.size(), Err: err})
+			w.cfg.Delivered(Delivery{Topic: t.name, Partition: r.partition, Records: 1, Bytes: Payload(r.key, r.value, r.headers), Err: err})
 			w.settled(1)
 		}
 		t.waiting = nil
