@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -213,9 +214,15 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 	u.awaitCheckpoint(t, time.Now())
 	u.require(t)
 	thaw()
+	// It ends by itself. Its last words are lost when it was told to end before the disk came back, since they wait for that disk.
+	harness.Eventually(t, 10*time.Second, "the end of the former leader", func() error {
+		if leader.Running() {
+			return errors.New("it is running")
+		}
+		return nil
+	})
 	supervise(t, leader)
 	awaitMember(t, c, leader.ID, 30*time.Second, "healthy", healthy)
-	require.Contains(t, leader.LogTail(1000), "does not come back")
 
 	// Also when nothing is written.
 	u.end(t)
