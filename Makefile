@@ -26,6 +26,8 @@ RESTORES ?= 1000000
 CRASH    ?= freeze error confluent
 # How long the robustness suite watches the number of clients and transactional ids; empty leaves it out.
 WATCH    ?= 15m
+# How long the robustness suite looks at what clean-up leaves while processes die and a file cannot be deleted; empty leaves it out.
+CLEANUP  ?= 10m
 # How long the robustness suite has one key with nine tenths of twice what can be worked off; draining takes as long again. Empty leaves it out.
 HOTKEY   ?= 5m
 # How often the robustness suite moves the coordinators of transactions, every 10 s; empty leaves it out.
@@ -75,6 +77,7 @@ test-robustness: check-test-tools ## random faults against a model: make test-ro
 	$(if $(HOTKEY),WEIR_HOT_KEY_DURATION=$(HOTKEY) go test -count=1 -timeout 1h -run TestCheckpointsGoOnWithOneHotKey -v ./test/e2e)
 	$(if $(RESTORES),for n in $(RESTORES); do WEIR_RESTORE_KEYS=$$n go test -count=1 -timeout 30m -run TestRestoreDoesNotDependOnTheSizeOfState -v ./test/e2e || exit 1; done)
 	$(if $(WATCH),WEIR_IDS_DURATION=$(WATCH) go test -count=1 -timeout 2h -run TestClientsAndIDsStayFew ./test/e2e)
+	$(if $(CLEANUP),WEIR_CLEANUP_DURATION=$(CLEANUP) go test -count=1 -timeout 1h -run TestCleanUpGoesAroundWhatItCannotDelete -v ./test/e2e)
 	$(if $(MOVES),WEIR_COORDINATOR_MOVES=$(MOVES) WEIR_COORDINATOR_PAUSE=10s go test -count=1 -timeout 20m -run TestCoordinatorsMove ./test/e2e)
 
 mutations: check-test-tools ## break the commit protocol in many places, and show that a test notices each

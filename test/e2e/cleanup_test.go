@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,12 +27,20 @@ import (
 const retainedByDefault = 3
 
 // One old checkpoint cannot be deleted, others are given up half-way, leaders change: clean-up goes on around it and takes neither what
-// a restore needs nor a savepoint. WEIR_ROUNDS is how many workers die.
+// a restore needs nor a savepoint. WEIR_CLEANUP_DURATION is about how long the test goes on, with twenty deaths in the middle of a
+// checkpoint and one checkpoint a second.
 func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 	t.Parallel()
 	c := harness.Start(t, localcluster.Config{JobManagers: 3, TaskManagers: 1, Slots: 2})
 	in, out := c.Topic(2, nil), c.Topic(2, nil)
-	args := []string{"--shape", "count", "--in", in, "--out", out, "--interval", "300ms", "--checkpoint-timeout", "10s", "--max-restarts", "1000", "--restart-delay", "1ms"}
+	span, err := time.ParseDuration(envOr("WEIR_CLEANUP_DURATION", "0"))
+	require.NoError(t, err)
+	interval, deaths, between := 300*time.Millisecond, 2, 1
+	if span > 0 {
+		interval, deaths = time.Second, 20
+		between = max(1, int(span/interval)/deaths)
+	}
+	args := []string{"--shape", "count", "--in", in, "--out", out, "--interval", interval.String(), "--checkpoint-timeout", "10s", "--max-restarts", "1000", "--restart-delay", "1ms"}
 	id := c.Submit([]string{"-p", "2"}, args...)
 	c.WaitState(id, "RUNNING", 30*time.Second)
 	// State that many checkpoints share.
@@ -48,7 +57,7 @@ func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 	goOn := func(more int) {
 		t.Helper()
 		before := completed(t, c, id)
-		harness.Eventually(t, 40*time.Second, "checkpoints", func() error {
+		harness.Eventually(t, 40*time.Second+time.Duration(more)*interval, "checkpoints", func() error {
 			if n := completed(t, c, id); n < before+more {
 				return fmt.Errorf("%d are complete, %d before", n, before)
 			}
@@ -73,10 +82,20 @@ func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(orphan), 0o700))
 	require.NoError(t, os.WriteFile(orphan, []byte("half"), 0o600))
 	goOn(retainedByDefault + 2)
-	for range numberOr(t, "WEIR_ROUNDS", "2") {
-		killWorker(t, c)
+	for n := range deaths {
+		pid, tm, err := c.WorkerOf()
+		require.NoError(t, err)
+		awaitAnother(t, c, id)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		if n%2 == 0 {
+			require.NoError(t, tm.Kill())
+			require.NoError(t, tm.Start())
+		}
 		c.WaitState(id, "RUNNING", 30*time.Second)
-		goOn(1)
+		goOn(between)
+		if all := folders(); len(all) > retainedByDefault+3 {
+			t.Logf("%d checkpoints after %d deaths", len(all), n+1)
+		}
 	}
 	for range 2 {
 		killLeader(t, c)
@@ -120,6 +139,29 @@ func TestCleanUpGoesAroundWhatItCannotDelete(t *testing.T) {
 	c.WaitState(next, "RUNNING", 30*time.Second)
 	c.MustWeir("cancel", next)
 	requireNoneOpen(t, c, next, again)
+}
+
+// awaitAnother waits until a checkpoint writes its first file.
+func awaitAnother(t *testing.T, c *harness.Cluster, id string) {
+	t.Helper()
+	files := func() map[string]bool {
+		found, err := filepath.Glob(filepath.Join(c.Dir, "storage", "*", "jobs", id, "state", "*", "*", "*", "*"))
+		require.NoError(t, err)
+		all := map[string]bool{}
+		for _, f := range found {
+			all[f] = true
+		}
+		return all
+	}
+	before := files()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for f := range files() {
+			if !before[f] {
+				return
+			}
+		}
+	}
+	require.Fail(t, "no checkpoint began")
 }
 
 // sweepsWhatNobodyKnows lays files of an unknown job beside those of one that runs.

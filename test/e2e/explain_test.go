@@ -103,6 +103,7 @@ func TestExplainsABrokerThatDoesNotAnswer(t *testing.T) {
 	id := c.Submit(nil, "--shape", "keyed", "--in", in, "--out", out, "--interval", "500ms")
 	c.Produce(harness.Numbered(in, 1, 1, 100)...)
 	c.AwaitCommitted(out, 100, 30*time.Second)
+	requireNoneOpen(t, c, id, out) // or its sink would be waiting for an answer as well
 	require.NoError(t, broker.Pause())
 	resumed := false
 	t.Cleanup(func() {
