@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/weir-stream/weir/internal/localcluster"
 )
@@ -42,6 +43,13 @@ func (b *bench) arguments(w workload, in, out string) []string {
 	return []string{"--workload", w.name, "--brokers", b.broker.Addr(), "--in", in, "--out", out, "--interval", b.interval.String()}
 }
 
+func guarantee(w workload) []string {
+	if w.guarantee == "" {
+		return nil
+	}
+	return []string{"--guarantee", w.guarantee}
+}
+
 func startHandwritten(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(b.dir, "handwritten"), b.arguments(w, in, out)...)
 	cmd.Stderr = os.Stderr
@@ -70,7 +78,7 @@ func startWeir(ctx context.Context, b *bench, w workload, in, out string, taskMa
 	stop := func() error { return errors.Join(c.Close(), os.RemoveAll(dir)) }
 	submit := exec.CommandContext(ctx, filepath.Join(b.dir, "weir"), append([]string{
 		"submit", "--jobmanager", c.Addresses(), "-p", fmt.Sprint(partitions), filepath.Join(b.dir, "jobs"), "--",
-	}, b.arguments(w, in, out)...)...)
+	}, slices.Concat(b.arguments(w, in, out), guarantee(w))...)...)
 	if text, err := submit.CombinedOutput(); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("submit: %w\n%s", err, text), stop())
 	}

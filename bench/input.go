@@ -55,6 +55,8 @@ type workload struct {
 	stable int
 	// local adds a run of Weir in one worker process, where the usual one has one in each of two.
 	local bool
+	// guarantee is that of Weir's sink, by default exactly-once.
+	guarantee string
 }
 
 var workloads = []workload{

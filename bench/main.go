@@ -21,16 +21,17 @@ import (
 )
 
 func main() {
-	var b bench
+	b := bench{span: time.Minute}
 	flag.IntVar(&b.records, "records", 10_000_000, "records in each input topic; bids have a third of it")
 	flag.IntVar(&b.rounds, "rounds", 7, "runs of each program")
 	flag.DurationVar(&b.interval, "interval", time.Second, "checkpoint and commit interval")
 	flag.StringVar(&b.out, "out", "", "CSV file for the results")
 	only := flag.String("workloads", "", "names separated by commas; all by default")
-	quick := flag.Bool("quick", false, "6 million records and one run of each program")
+	flag.BoolVar(&b.latency, "latency", false, "measure how long records take until they are visible, in place of the workloads")
+	quick := flag.Bool("quick", false, "6 million records and one run of each program; of latencies, 15 s each")
 	flag.Parse()
 	if *quick {
-		b.records, b.rounds = 6_000_000, 1
+		b.records, b.rounds, b.span = 6_000_000, 1, 15*time.Second
 	}
 	if *only != "" {
 		b.only = strings.Split(*only, ",")
@@ -49,6 +50,8 @@ type bench struct {
 	interval        time.Duration
 	out             string
 	only            []string
+	latency         bool
+	span            time.Duration // of each latency
 	dir             string
 	broker          *kafkatest.Broker
 }
@@ -77,6 +80,9 @@ func (b *bench) run(ctx context.Context) (err error) {
 	for _, line := range about {
 		fmt.Println(line)
 	}
+	if b.latency {
+		return b.latencies(ctx, about)
+	}
 	var all []comparison
 	inputs := map[string]input{}
 	for _, w := range chosen {
@@ -98,10 +104,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if err := printTable(os.Stdout, all); err != nil {
 		return err
 	}
-	if b.out == "" {
-		return nil
-	}
-	return writeCSV(b.out, about, all)
+	return writeCSV(b.out, about, rows(all))
 }
 
 func (b *bench) chosen() ([]workload, error) {

@@ -73,32 +73,32 @@ func printTable(w io.Writer, all []comparison) error {
 	return t.Flush()
 }
 
-// writeCSV writes a row per workload, engine and metric, the median of the rounds, below comments that tell the machine and the versions.
-func writeCSV(path string, about []string, all []comparison) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closed := f.Close(); err == nil {
-			err = closed
-		}
-	}()
-	for _, line := range about {
-		if _, err := fmt.Fprintf(f, "# %s\n", line); err != nil {
-			return err
-		}
-	}
-	w := csv.NewWriter(f)
-	rows := [][]string{{"workload", "engine", "metric", "value"}}
+// rows are the figures of comparisons, the medians of the rounds.
+func rows(all []comparison) (out [][]string) {
 	for _, c := range all {
 		for _, e := range c.workload.engines() {
 			for _, m := range metrics {
-				rows = append(rows, []string{c.workload.name, e.name, m.name, strconv.FormatFloat(c.median(e.name, m.of), 'f', 0, 64)})
+				out = append(out, []string{c.workload.name, e.name, m.name, strconv.FormatFloat(c.median(e.name, m.of), 'f', 0, 64)})
 			}
 		}
 	}
-	return w.WriteAll(rows)
+	return out
+}
+
+// writeCSV writes rows of workload, engine, metric and value below comments that tell the machine and the versions, if a path is given.
+func writeCSV(path string, about []string, rows [][]string) error {
+	if path == "" {
+		return nil
+	}
+	var text strings.Builder
+	for _, line := range about {
+		fmt.Fprintf(&text, "# %s\n", line)
+	}
+	w := csv.NewWriter(&text)
+	if err := w.WriteAll(append([][]string{{"workload", "engine", "metric", "value"}}, rows...)); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text.String()), 0o644)
 }
 
 // machine describes what the figures were measured with.

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-stream/weir/bench/internal/work"
+	"github.com/weir-stream/weir/graph"
 	kafkasink "github.com/weir-stream/weir/sinks/kafka"
 	kafkasource "github.com/weir-stream/weir/sources/kafka"
 	"github.com/weir-stream/weir/stream"
@@ -25,6 +26,7 @@ func job(env *stream.Env) error {
 	in := f.String("in", "", "input topic")
 	out := f.String("out", "", "output topic")
 	interval := f.Duration("interval", time.Second, "checkpoint interval")
+	guarantee := f.String("guarantee", "exactly-once", "exactly-once or at-least-once")
 	if err := f.Parse(os.Args[1:]); err != nil {
 		return err
 	}
@@ -44,9 +46,10 @@ func job(env *stream.Env) error {
 	default:
 		return fmt.Errorf("there is no workload %q", *w)
 	}
+	delivery := map[string]graph.Guarantee{"exactly-once": graph.ExactlyOnce, "at-least-once": graph.AtLeastOnce}[*guarantee]
 	stream.To(results, "out", kafkasink.New(*brokers, *out, func(v []byte) (kafkasink.Record, error) {
 		return kafkasink.Record{Value: v}, nil
-	}, kafkasink.ClientOptions(kgo.ProducerBatchCompression(kgo.NoCompression()))))
+	}, kafkasink.Guarantee(delivery), kafkasink.ClientOptions(kgo.ProducerBatchCompression(kgo.NoCompression()))))
 	return nil
 }
 
