@@ -29,6 +29,9 @@ type encoder[T any] struct {
 	topicLimit int
 	lastLimit  int
 
+	// record is the one at hand; passed on by its address, since it is large. What it refers to stays until the next one.
+	record Record
+
 	journal sinks.Journal // nil when nothing is kept
 	kept    []byte        // the last record kept
 }
@@ -70,10 +73,11 @@ func (e *encoder[T]) newTracker(id string) *tracker {
 // write encodes a value and sends it through l. Whether a record fits is decided here and only here, on its encoded size, before the
 // client gets it: a client would repeat it for ever or fail its neighbours with it.
 func (e *encoder[T]) write(ctx context.Context, l *lane, v T, timestamp int64) error {
-	r, err := e.encode(v)
-	if err != nil {
+	var err error
+	if e.record, err = e.encode(v); err != nil {
 		return fmt.Errorf("encode a record: %w", err)
 	}
+	r := &e.record
 	topic := r.Topic
 	if topic == "" {
 		topic = e.settings.topic
@@ -83,28 +87,32 @@ func (e *encoder[T]) write(ctx context.Context, l *lane, v T, timestamp int64) e
 			return err
 		}
 	}
-	at := r.Timestamp
-	if at.IsZero() && timestamp != operator.NoTimestamp {
-		at = time.UnixMilli(timestamp)
+	switch {
+	case !r.Timestamp.IsZero():
+		timestamp = r.Timestamp.UnixMilli()
+	case timestamp == operator.NoTimestamp:
+		timestamp = time.Now().UnixMilli()
 	}
-	if size := encodedSize(&r); size > e.lastLimit {
-		return e.tooLarge(ctx, l, topic, size, r, at)
+	if !surelyFits(r, e.lastLimit) {
+		if size := encodedSize(r); size > e.lastLimit {
+			return e.tooLarge(ctx, l, topic, size, r, timestamp)
+		}
 	}
-	return e.explain(ctx, e.send(ctx, l, topic, r.Partition.Chosen(), r, at))
+	if err := e.send(ctx, l, topic, r.Partition.Chosen(), r, timestamp); err != nil {
+		return e.explain(ctx, err)
+	}
+	return nil
 }
 
 // send hands a record to the client, and to the journal where output is kept, with all that a second time must not decide anew.
-func (e *encoder[T]) send(ctx context.Context, l *lane, topic string, partition int32, r Record, at time.Time) error {
+func (e *encoder[T]) send(ctx context.Context, l *lane, topic string, partition int32, r *Record, millis int64) error {
 	if e.journal != nil {
-		if at.IsZero() {
-			at = time.Now()
-		}
-		e.kept = appendKept(e.kept[:0], topic, partition, &r, at)
+		e.kept = appendKept(e.kept[:0], topic, partition, r, millis)
 		if err := e.journal.Append(e.kept); err != nil {
 			return err
 		}
 	}
-	return l.send(ctx, e.settings.deadline, topic, partition, r, at)
+	return l.send(ctx, e.settings.deadline, topic, partition, r, millis)
 }
 
 // explainLimit bounds the search for a reason.
@@ -144,7 +152,7 @@ const (
 // deadLetterBytes is how much of key and value a dead letter keeps.
 const deadLetterBytes = 1024
 
-func (e *encoder[T]) tooLarge(ctx context.Context, l *lane, topic string, size int, r Record, at time.Time) error {
+func (e *encoder[T]) tooLarge(ctx context.Context, l *lane, topic string, size int, r *Record, millis int64) error {
 	if e.settings.deadLetters == "" {
 		return operator.Fatal(fmt.Errorf("%w: topic %s takes %d bytes and the record with key %q has %d; raise the topic's max.message.bytes or send such records to a dead-letter topic",
 			ErrTooLarge, topic, e.lastLimit, head(r.Key), size))
@@ -157,7 +165,7 @@ func (e *encoder[T]) tooLarge(ctx context.Context, l *lane, topic string, size i
 			{Key: headerError, Value: []byte(ErrTooLarge.Error())},
 		},
 	}
-	if err := e.send(ctx, l, e.settings.deadLetters, AnyPartition, letter, at); err != nil {
+	if err := e.send(ctx, l, e.settings.deadLetters, AnyPartition, &letter, millis); err != nil {
 		return err
 	}
 	e.stats.DeadLetters.Add(1)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
@@ -20,16 +19,16 @@ type keptRecord struct {
 	topic     string
 	partition int32 // AnyPartition leaves it to the partitioner
 	record    Record
-	at        time.Time
+	millis    int64
 }
 
 // appendKept encodes a record as it was sent. Lengths of what may be null are one more than they are, 0 being null.
-func appendKept(b []byte, topic string, partition int32, r *Record, at time.Time) []byte {
+func appendKept(b []byte, topic string, partition int32, r *Record, millis int64) []byte {
 	b = append(b, keptVersion)
 	b = binary.AppendUvarint(b, uint64(len(topic)))
 	b = append(b, topic...)
 	b = binary.AppendVarint(b, int64(partition))
-	b = binary.AppendVarint(b, at.UnixMilli())
+	b = binary.AppendVarint(b, millis)
 	b = appendNullable(b, r.Key)
 	b = appendNullable(b, r.Value)
 	b = binary.AppendUvarint(b, uint64(len(r.Headers)))
@@ -63,7 +62,7 @@ func decodeKept(b []byte) (keptRecord, error) {
 		d.fail()
 	}
 	k.partition = int32(partition)
-	k.at = time.UnixMilli(d.varint())
+	k.millis = d.varint()
 	k.record.Key, k.record.Value = d.nullable(), d.nullable()
 	for n := d.length(); n > 0 && d.err == nil; n-- {
 		k.record.Headers = append(k.record.Headers, Header{Key: string(d.bytes(d.length())), Value: d.nullable()})
@@ -101,7 +100,7 @@ func (s *transactional[T]) Rewrite(ctx context.Context, t *txn, record []byte) e
 		return operator.Fatal(fmt.Errorf("%w: topic %s takes %d bytes now and a kept record with key %q has %d; raise the topic's max.message.bytes again",
 			ErrTooLarge, k.topic, s.topicLimit, head(k.record.Key), size))
 	}
-	return s.explain(ctx, t.lane.send(ctx, s.settings.deadline, k.topic, k.partition, k.record, k.at))
+	return s.explain(ctx, t.lane.send(ctx, s.settings.deadline, k.topic, k.partition, &k.record, k.millis))
 }
 
 // Revoke implements sinks.Rewriter. Only the control markers prove it: the broker's answer to an abort is the same for one that has been

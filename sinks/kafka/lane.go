@@ -28,7 +28,7 @@ type lane struct {
 }
 
 // send hands a record to the client, beginning the transaction with the first one.
-func (l *lane) send(ctx context.Context, deadline time.Duration, topic string, partition int32, r Record, at time.Time) error {
+func (l *lane) send(ctx context.Context, deadline time.Duration, topic string, partition int32, r *Record, millis int64) error {
 	if err := l.tracker.admit(ctx, deadline); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (l *lane) send(ctx context.Context, deadline time.Duration, topic string, p
 	}
 	l.begun = true
 	l.tracker.sending(r.Size())
-	if err := l.producer.Send(topic, partition, r, at); err != nil {
+	if err := l.producer.Send(topic, partition, r, millis); err != nil {
 		return l.failure(err)
 	}
 	return nil

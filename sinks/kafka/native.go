@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -60,11 +59,8 @@ func (n *native) Init(ctx context.Context) error { return n.w.Init(ctx) }
 // Begin does nothing: the broker begins a transaction with its first batch, or with its first partition.
 func (n *native) Begin() error { return nil }
 
-func (n *native) Send(topic string, partition int32, r Record, timestamp time.Time) error {
-	if timestamp.IsZero() {
-		timestamp = time.Now()
-	}
-	return n.w.Send(topic, partition, r.Key, r.Value, r.Headers, timestamp.UnixMilli())
+func (n *native) Send(topic string, partition int32, r *Record, millis int64) error {
+	return n.w.Send(topic, partition, r.Key, r.Value, r.Headers, millis)
 }
 
 func (n *native) Flush(ctx context.Context) error { return n.w.Flush(ctx) }

@@ -20,9 +20,10 @@ type Producer interface {
 	Init(ctx context.Context) error
 	// Begin starts a transaction.
 	Begin() error
-	// Send hands a record to the client, which takes over everything it refers to. It must not wait for the broker. The outcome of
-	// each record sent is told to ProducerConfig.Delivered, alone or with its neighbours.
-	Send(topic string, partition int32, r Record, timestamp time.Time) error
+	// Send hands a record to the client, which takes over everything it refers to, but not r itself, and of r's fields only Key, Value and
+	// Headers count. millis is the record's time in milliseconds since the epoch. Send must not wait for the broker. The outcome of each
+	// record sent is told to ProducerConfig.Delivered, alone or with its neighbours.
+	Send(topic string, partition int32, r *Record, millis int64) error
 	// Flush waits until the outcome of every record sent has been told.
 	Flush(ctx context.Context) error
 	// Identity returns what names the transaction that was flushed without an error.

@@ -23,17 +23,18 @@ const windowBytes = 32 << 20
 
 // tracker follows the records of one client: how much is outstanding, the first failure, and per partition what was accepted.
 //
-// sent belongs to the goroutine that writes. spans belongs to the client's goroutine that reports; it may be read once outstanding is
-// zero, which orders the accesses.
+// What was sent belongs to the goroutine that writes. spans belongs to the client's goroutine that reports; it may be read once nothing
+// is outstanding, which orders the accesses.
 type tracker struct {
-	id          string       // transactional id, for what a refusal says
-	outstanding atomic.Int64 // bytes
-	failure     atomic.Pointer[error]
-	waiting     atomic.Bool
-	waits       func(what string) (end func()) // shows a wait for room; nil for nobody to show it to
-	wake        chan struct{}                  // of size 1: a full one already wakes
+	id      string       // transactional id, for what a refusal says
+	settled atomic.Int64 // bytes with an outcome, of all transactions
+	failure atomic.Pointer[error]
+	waiting atomic.Bool
+	waits   func(what string) (end func()) // shows a wait for room; nil for nobody to show it to
+	wake    chan struct{}                  // of size 1: a full one already wakes
 
-	sent int64
+	handed int64 // bytes handed to the client, of all transactions
+	sent   int64 // records of this transaction
 
 	spans     map[string][]span // by topic, index is the partition; Count 0 is no span
 	last      []span            // of lastTopic
@@ -58,12 +59,15 @@ func (t *tracker) err() error {
 	return nil
 }
 
+// outstanding returns how many bytes have no outcome yet.
+func (t *tracker) outstanding() int64 { return t.handed - t.settled.Load() }
+
 // admit waits for room in the window.
 func (t *tracker) admit(ctx context.Context, deadline time.Duration) error {
 	if t.failure.Load() != nil {
 		return t.err()
 	}
-	if t.outstanding.Load() < windowBytes {
+	if t.outstanding() < windowBytes {
 		return nil
 	}
 	if t.waits != nil {
@@ -78,7 +82,7 @@ func (t *tracker) wait(ctx context.Context, deadline time.Duration, limit int64)
 	defer timer.Stop()
 	t.waiting.Store(true)
 	defer t.waiting.Store(false)
-	for t.outstanding.Load() >= limit {
+	for t.outstanding() >= limit {
 		if err := t.err(); err != nil {
 			return err
 		}
@@ -86,7 +90,7 @@ func (t *tracker) wait(ctx context.Context, deadline time.Duration, limit int64)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timer.C:
-			return operator.Unavailable(fmt.Errorf("%w within %s: %d bytes are waiting", errNoProgress, deadline, t.outstanding.Load()))
+			return operator.Unavailable(fmt.Errorf("%w within %s: %d bytes are waiting", errNoProgress, deadline, t.outstanding()))
 		case <-t.wake:
 		}
 	}
@@ -98,7 +102,7 @@ var errNoProgress = errors.New("the broker accepted no more records")
 // sending notes that a record is handed to the client.
 func (t *tracker) sending(bytes int) {
 	t.sent++
-	t.outstanding.Add(int64(bytes) + recordOverhead)
+	t.handed += int64(bytes) + recordOverhead
 }
 
 // delivered is ProducerConfig.Delivered.
@@ -109,7 +113,7 @@ func (t *tracker) delivered(d Delivery) {
 		err = fmt.Errorf("write to %s/%d: %w", d.Topic, d.Partition, err)
 		t.failure.CompareAndSwap(nil, &err)
 	}
-	t.outstanding.Add(-int64(d.Bytes) - d.Records*recordOverhead)
+	t.settled.Add(int64(d.Bytes) + d.Records*recordOverhead)
 	if t.waiting.Load() {
 		select {
 		case t.wake <- struct{}{}:
@@ -139,7 +143,7 @@ func (t *tracker) accepted() ([]preparedTopic, error) {
 	if err := t.err(); err != nil {
 		return nil, err
 	}
-	if n := t.outstanding.Load(); n != 0 {
+	if n := t.outstanding(); n != 0 {
 		return nil, fmt.Errorf("%d bytes have no outcome after the flush", n)
 	}
 	var topics []preparedTopic

@@ -31,13 +31,12 @@ func (r *reader[T]) Emit(fetched any, out sources.Output[T], limit int) (bool, e
 			}
 			limit--
 			rec := current.records[b.record]
-			// What was emitted is not kept alive by what waits behind it.
-			current.records[b.record] = nil
 			b.record++
 			if err := r.emit(current.split, rec, out); err != nil {
 				return false, err
 			}
 			current.split.next = rec.Offset + 1
+			rec.Recycle() // from here on rec is another record
 		}
 		b.at, b.record = b.at+1, 0
 	}

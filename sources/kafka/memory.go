@@ -2,12 +2,14 @@ package kafkasource
 
 import (
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// recordBytes is what the client keeps per record beyond its bytes.
-const recordBytes = 232
+// recordBytes is what the client keeps at most per record beyond its bytes: a pointer, and the record in a slice that may be twice as long
+// as its batch.
+const recordBytes = int64(unsafe.Sizeof(&kgo.Record{}) + 2*unsafe.Sizeof(kgo.Record{}))
 
 // smallestFetch is the smallest fetch request, in bytes. A broker answers with one batch at least.
 const smallestFetch = 16 << 10

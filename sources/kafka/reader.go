@@ -127,7 +127,8 @@ func (r *reader[T]) connect(ctx context.Context) error {
 		kgo.FetchMaxWait(500 * time.Millisecond),
 		kgo.WithHooks(r.governor),
 	}, r.settings.options...)
-	cl, err := kgo.NewClient(opts...)
+	// The first pool is taken, which is the user's where there is one.
+	cl, err := kgo.NewClient(append(opts, kgo.WithPools(&recordPool{}))...)
 	if err != nil {
 		return operator.Fatal(fmt.Errorf("make a Kafka client: %w", err))
 	}

@@ -11,9 +11,9 @@ import (
 // Header is a record header. A nil Value is null, which differs from an empty one.
 type Header = kgo.RecordHeader
 
-// Record is what decode gets. Key, Value and Headers point into the fetched batch and stay valid and unchanged for as long as they are
-// referred to, so that decode may keep them without a copy; whoever keeps a small piece keeps the whole batch in memory. They must not
-// be modified.
+// Record is what decode gets. Key, Value and Headers point into the fetched batch, whose bytes are never used again: they stay valid and
+// unchanged for as long as they are referred to, so that decode may keep them without a copy; whoever keeps a small piece keeps the whole
+// batch in memory. They must not be modified.
 type Record struct {
 	Topic     string
 	Partition int32

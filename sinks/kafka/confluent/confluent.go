@@ -147,13 +147,13 @@ func (p *producer) Init(ctx context.Context) error {
 
 func (p *producer) Begin() error { return p.cause(p.p.BeginTransaction()) }
 
-func (p *producer) Send(topic string, partition int32, r kafkasink.Record, timestamp time.Time) error {
+func (p *producer) Send(topic string, partition int32, r *kafkasink.Record, millis int64) error {
 	if err := p.start(); err != nil {
 		return err
 	}
 	m := &kafka.Message{
 		TopicPartition: kafka.TopicPartition{Topic: &topic, Partition: partition},
-		Key:            r.Key, Value: r.Value, Timestamp: timestamp,
+		Key:            r.Key, Value: r.Value, Timestamp: time.UnixMilli(millis),
 	}
 	if partition < 0 {
 		m.TopicPartition.Partition = kafka.PartitionAny

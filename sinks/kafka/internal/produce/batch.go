@@ -57,6 +57,12 @@ func EncodedSize(key, value []byte, headers []kgo.RecordHeader) int {
 	return HeaderSize + varintSize(int64(body)) + body
 }
 
+// MaxOverhead returns the largest number of bytes by which the EncodedSize of a record exceeds its Payload.
+func MaxOverhead(headers int) int {
+	const aroundRecord, aroundHeader = HeaderSize + 6*binary.MaxVarintLen32 + 1, 2 * binary.MaxVarintLen32
+	return aroundRecord + headers*aroundHeader
+}
+
 // Payload returns the size in bytes of a record's key, value and headers.
 func Payload(key, value []byte, headers []kgo.RecordHeader) int {
 	n := len(key) + len(value)
@@ -84,23 +90,35 @@ func (b *batch) append(key, value []byte, headers []kgo.RecordHeader, millis int
 	if b.records > 0 && len(b.buf)+varintSize(int64(body))+body > limit {
 		return false
 	}
-	buf := binary.AppendVarint(b.buf, int64(body))
+	buf := appendVarint(b.buf, int64(body))
 	buf = append(buf, 0) // attributes
-	buf = binary.AppendVarint(buf, millis-b.base)
-	buf = binary.AppendVarint(buf, int64(b.records))
+	buf = appendVarint(buf, millis-b.base)
+	buf = appendVarint(buf, int64(b.records))
 	buf = appendBytes(buf, key)
 	buf = appendBytes(buf, value)
-	buf = binary.AppendVarint(buf, int64(len(headers)))
+	payload := len(key) + len(value)
+	buf = appendVarint(buf, int64(len(headers)))
 	for i := range headers {
-		buf = binary.AppendVarint(buf, int64(len(headers[i].Key)))
-		buf = append(buf, headers[i].Key...)
-		buf = appendBytes(buf, headers[i].Value)
+		h := &headers[i]
+		buf = appendVarint(buf, int64(len(h.Key)))
+		buf = append(buf, h.Key...)
+		buf = appendBytes(buf, h.Value)
+		payload += len(h.Key) + len(h.Value)
 	}
 	b.buf = buf
 	b.records++
-	b.payload += Payload(key, value, headers)
+	b.payload += payload
 	b.latest = max(b.latest, millis)
 	return true
+}
+
+// appendVarint appends a zigzag varint; most have one byte.
+func appendVarint(to []byte, v int64) []byte {
+	u := uint64(v<<1) ^ uint64(v>>63)
+	if u < 0x80 {
+		return append(to, byte(u))
+	}
+	return binary.AppendUvarint(to, u)
 }
 
 // identity is what a batch is written with.
@@ -143,7 +161,7 @@ func appendBytes(to, v []byte) []byte {
 	if v == nil {
 		return append(to, 1) // the varint of -1
 	}
-	return append(binary.AppendVarint(to, int64(len(v))), v...)
+	return append(appendVarint(to, int64(len(v))), v...)
 }
 
 func sizeOf(v []byte) int {

@@ -128,3 +128,15 @@ func TestRecordCostsNoAllocation(t *testing.T) {
 		}
 	}))
 }
+
+func TestOverheadIsBounded(t *testing.T) {
+	optional := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 0, 300))
+	rapid.Check(t, func(t *rapid.T) {
+		key, value := optional.Draw(t, "key"), optional.Draw(t, "value")
+		var headers []kgo.RecordHeader
+		for range rapid.IntRange(0, 200).Draw(t, "headers") {
+			headers = append(headers, kgo.RecordHeader{Key: rapid.String().Draw(t, "header"), Value: optional.Draw(t, "header value")})
+		}
+		require.LessOrEqual(t, EncodedSize(key, value, headers), Payload(key, value, headers)+MaxOverhead(len(headers)))
+	})
+}

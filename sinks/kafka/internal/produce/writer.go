@@ -112,9 +112,9 @@ func (w *Writer) Close() {
 // broker. partition is negative for the writer's choice.
 func (w *Writer) Send(topicName string, partition int32, key, value []byte, headers []kgo.RecordHeader, millis int64) error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err != nil {
-		return w.err
+	if err := w.err; err != nil {
+		w.mu.Unlock()
+		return err
 	}
 	t := w.last
 	if t == nil || t.name != topicName {
@@ -129,6 +129,7 @@ func (w *Writer) Send(topicName string, partition int32, key, value []byte, head
 			w.poke()
 		}
 	}
+	w.mu.Unlock()
 	return nil
 }
 
