@@ -29,7 +29,7 @@ type encoder[T any] struct {
 	topicLimit int
 	lastLimit  int
 
-	// record is the one at hand; passed on by its address, since it is large. What it refers to stays until the next one.
+	// record has key, value and headers of the one at hand, to be passed on by its address. What it refers to stays until the next one.
 	record Record
 
 	journal sinks.Journal // nil when nothing is kept
@@ -73,12 +73,11 @@ func (e *encoder[T]) newTracker(id string) *tracker {
 // write encodes a value and sends it through l. Whether a record fits is decided here and only here, on its encoded size, before the
 // client gets it: a client would repeat it for ever or fail its neighbours with it.
 func (e *encoder[T]) write(ctx context.Context, l *lane, v T, timestamp int64) error {
-	var err error
-	if e.record, err = e.encode(v); err != nil {
+	encoded, err := e.encode(v)
+	if err != nil {
 		return fmt.Errorf("encode a record: %w", err)
 	}
-	r := &e.record
-	topic := r.Topic
+	topic := encoded.Topic
 	if topic == "" {
 		topic = e.settings.topic
 	}
@@ -88,17 +87,20 @@ func (e *encoder[T]) write(ctx context.Context, l *lane, v T, timestamp int64) e
 		}
 	}
 	switch {
-	case !r.Timestamp.IsZero():
-		timestamp = r.Timestamp.UnixMilli()
+	case !encoded.Timestamp.IsZero():
+		timestamp = encoded.Timestamp.UnixMilli()
 	case timestamp == operator.NoTimestamp:
 		timestamp = time.Now().UnixMilli()
 	}
+	// Field by field: a copy of the whole would wait for the stores of encode.
+	r := &e.record
+	r.Key, r.Value, r.Headers = encoded.Key, encoded.Value, encoded.Headers
 	if !surelyFits(r, e.lastLimit) {
 		if size := encodedSize(r); size > e.lastLimit {
 			return e.tooLarge(ctx, l, topic, size, r, timestamp)
 		}
 	}
-	if err := e.send(ctx, l, topic, r.Partition.Chosen(), r, timestamp); err != nil {
+	if err := e.send(ctx, l, topic, encoded.Partition.Chosen(), r, timestamp); err != nil {
 		return e.explain(ctx, err)
 	}
 	return nil
