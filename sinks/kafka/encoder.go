@@ -86,11 +86,12 @@ func (e *encoder[T]) write(ctx context.Context, l *lane, v T, timestamp int64) e
 			return err
 		}
 	}
-	switch {
-	case !encoded.Timestamp.IsZero():
-		timestamp = encoded.Timestamp.UnixMilli()
-	case timestamp == operator.NoTimestamp:
-		timestamp = time.Now().UnixMilli()
+	at := encoded.Timestamp
+	if at.IsZero() && timestamp == operator.NoTimestamp {
+		at = time.Now()
+	}
+	if !at.IsZero() {
+		timestamp = at.UnixMilli()
 	}
 	// Field by field: a copy of the whole would wait for the stores of encode.
 	r := &e.record
