@@ -1,9 +1,6 @@
 package statebackend
 
-import (
-	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
-	"github.com/weir-stream/weir/statebackend/segment"
-)
+import snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 
 // limits are the sizes that decide how segments are cut and merged; sizes are in bytes.
 type limits struct {
@@ -67,7 +64,7 @@ func runsOf(segments []*snapshotv1.Segment) (runs []run) {
 
 // wasteful reports whether most rows of a list are of no use any more, as after many keys have expired, so that a new base is worth its
 // while: it has at most half as many rows.
-func (l limits) wasteful(segments []*snapshotv1.Segment, delta []segment.Result, live int) bool {
+func (l limits) wasteful(segments []*snapshotv1.Segment, delta []*part, live int) bool {
 	var rows uint64
 	for _, s := range segments {
 		rows += s.GetEntries()

@@ -59,6 +59,7 @@ func (f *Frozen) advance(ctx context.Context, v version, delta uint64) (_ versio
 
 	out := f.newOutput(s.bytes)
 	defer func() { err = errors.Join(err, out.discard()) }()
+	out.uploadTo(ctx)
 	merged := v.segments[s.done:v.tail()]
 	var within []*snapshotv1.Segment
 	for _, m := range merged {

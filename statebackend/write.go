@@ -21,6 +21,9 @@ func (f *Frozen) write(ctx context.Context) (_ version, err error) {
 	}
 	delta := f.newOutput(math.MaxUint32)
 	defer func() { err = errors.Join(err, delta.discard()) }()
+	if len(f.before.segments) == 0 {
+		delta.uploadTo(ctx) // there is nothing that it could be merged with
+	}
 	drops, err := f.writeDelta(ctx, delta)
 	if err != nil {
 		return version{}, err
@@ -58,6 +61,7 @@ func (f *Frozen) write(ctx context.Context) (_ version, err error) {
 	}
 	merged := f.newOutput(version{segments: v.segments[from:]}.bytes())
 	defer func() { err = errors.Join(err, merged.discard()) }()
+	merged.uploadTo(ctx)
 	drops, err = f.merge(ctx, merged, v.segments[from:], parts, from > 0)
 	if err != nil {
 		return v, err
@@ -177,7 +181,7 @@ func (f *Frozen) changedRows() ([]rowRef, error) {
 // merge writes the rows of segments and of the delta's parts as one run. Without older segments before them, tombstones and drops have
 // nothing left to hide.
 func (f *Frozen) merge(
-	ctx context.Context, out *output, segments []*snapshotv1.Segment, parts []segment.Result, older bool,
+	ctx context.Context, out *output, segments []*snapshotv1.Segment, parts []*part, older bool,
 ) (drops []segment.Drop, err error) {
 	opened, err := f.core.files.acquire(ctx, segments)
 	if err != nil {
@@ -234,7 +238,7 @@ func (f *Frozen) merge(
 	return drops, nil
 }
 
-func openPart(p segment.Result) (*segment.Segment, error) {
+func openPart(p *part) (*segment.Segment, error) {
 	if p.Path == "" {
 		return segment.OpenInline(p.Inline)
 	}

@@ -33,19 +33,23 @@ func curve(ctx context.Context, o options, n int) error {
 	live := p.written.Load()
 	changes := max(1, int(o.share*float64(n)))
 
+	cpu := cpuTime()
 	without, alone, err := underLoad(ctx, s, o, n, changes, value, false)
 	if err != nil {
 		return err
 	}
+	cpuWithout := cpuTime() - cpu
 	if err := s.checkpoint(ctx); err != nil {
 		return err
 	}
 	s.pauses, s.writes = nil, nil
 	stopped := gcPauses()
+	cpu = cpuTime()
 	with, beside, err := underLoad(ctx, s, o, n, changes, value, true)
 	if err != nil {
 		return err
 	}
+	cpuWith := cpuTime() - cpu
 	stop := gcPauses().since(stopped)
 	ratio, err := amortised(ctx, s, o, n, changes, value)
 	if err != nil {
@@ -69,9 +73,9 @@ func curve(ctx context.Context, o options, n int) error {
 		return fmt.Errorf("a key is missing after the restore: %w", err)
 	}
 	first := time.Since(began)
-	fmt.Printf("| %d | %v | %v | %v | %v | %v | %v | %.2f | %.2f | %.1f %% | %v | %v | %v | %v |\n", n,
+	fmt.Printf("| %d | %v | %v | %v | %v | %v | %v | %.2f | %.2f | %.1f %% | %.2f | %.2f | %v | %v | %v | %v |\n", n,
 		quantile(pauses, 0.5), quantile(pauses, 0.99), quantile(pauses, 1), quantile(alone, 0.99), quantile(beside, 0.99), stop.most, ratio, float64(most)/float64(live),
-		100*with/without, opened.Round(10*time.Microsecond), first.Round(10*time.Microsecond), quantile(writes, 0.5), quantile(writes, 1))
+		100*with/without, cpuWithout.Seconds()/o.load.Seconds(), cpuWith.Seconds()/o.load.Seconds(), opened.Round(10*time.Microsecond), first.Round(10*time.Microsecond), quantile(writes, 0.5), quantile(writes, 1))
 	return s.shut()
 }
 

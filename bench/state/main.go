@@ -5,9 +5,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +23,7 @@ type options struct {
 	sweeps    int
 	budget    int // keys of the run under a budget
 	dir       string
+	profile   string
 }
 
 func main() {
@@ -32,6 +35,7 @@ func main() {
 	flag.IntVar(&o.sweeps, "merges", 3, "merges of the base over which written bytes are averaged; 0 leaves them out")
 	flag.IntVar(&o.budget, "budget-keys", 2_000_000, "keys of the run under a memory budget; 0 leaves it out")
 	flag.StringVar(&o.dir, "dir", "", "directory for state files (default: a temporary one)")
+	flag.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of the runs")
 	flag.Parse()
 	for s := range strings.SplitSeq(*keys, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(s))
@@ -43,16 +47,33 @@ func main() {
 			o.keys = append(o.keys, n)
 		}
 	}
-	if err := run(context.Background(), o); err != nil {
+	if err := profiled(o.profile, func() error { return run(context.Background(), o) }); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
+// profiled runs fn under a CPU profile, if there is a file for it.
+func profiled(path string, fn func() error) (err error) {
+	if path == "" {
+		return fn()
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return fn()
+}
+
 func run(ctx context.Context, o options) error {
 	fmt.Printf("values of %d B, %.1f %% of the keys changed per second, a checkpoint every second\n\n", o.valueSize, 100*o.share)
-	fmt.Println("| keys | pause p50 | p99 | max | 10 ms of changes without checkpoints, p99 | with | GC pause max | written / changed | most on storage / live | rate with / without | restore: open | first record | checkpoint p50 | max |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Println("| keys | pause p50 | p99 | max | 10 ms of changes without checkpoints, p99 | with | GC pause max | written / changed | most on storage / live | rate with / without | CPU seconds per second without | with | restore: open | first record | checkpoint p50 | max |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, n := range o.keys {
 		if err := curve(ctx, o, n); err != nil {
 			return fmt.Errorf("%d keys: %w", n, err)

@@ -18,6 +18,10 @@ import (
 // commitBytes is how much a bbolt transaction collects in memory before it is written out.
 const commitBytes = 8 << 20
 
+// mapBytes is how much of the address space a file is given while it is written. When it grows beyond, bbolt copies what the transaction
+// holds and maps it anew.
+const mapBytes = 128 << 20
+
 // maxBlockKey bounds the keys of blocks, since bbolt bounds keys. A longer first key is cut and numbered, which keeps the order.
 const maxBlockKey = 1 << 10
 
@@ -132,6 +136,7 @@ func (w *Writer) flush() error {
 func (w *Writer) spill() error {
 	db, err := bbolt.Open(w.path, 0o644, &bbolt.Options{
 		NoSync: true, NoGrowSync: true, NoFreelistSync: true, NoStatistics: true, FreelistType: bbolt.FreelistMapType,
+		InitialMmapSize: mapBytes,
 	})
 	if err != nil {
 		return err
@@ -224,9 +229,7 @@ func (w *Writer) Finish(drops []Drop) (Result, error) {
 	if err := w.commit(); err != nil {
 		return Result{}, err
 	}
-	if err := w.db.Sync(); err != nil {
-		return Result{}, err
-	}
+	// No sync: the upload is what makes it durable, and a local copy is read whole after a crash of the machine.
 	if err := w.db.Close(); err != nil {
 		return Result{}, err
 	}

@@ -18,6 +18,17 @@ type files struct {
 	content map[string][]byte
 }
 
+// add keeps a file under a name that was never used.
+func (f *files) add(name string, data []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.content[name]; ok {
+		return fmt.Errorf("file %s is written a second time", name)
+	}
+	f.content[name] = data
+	return nil
+}
+
 // store gives one job access to the files; local copies are kept in its scratch directory.
 type store struct {
 	files *files
@@ -34,14 +45,11 @@ func (s *store) Upload(_ context.Context, localPath, name string, _ uint64, _ ui
 	if err != nil {
 		return err
 	}
-	s.files.mu.Lock()
-	defer s.files.mu.Unlock()
-	if _, ok := s.files.content[name]; ok {
-		return fmt.Errorf("file %s is written a second time", name)
-	}
-	s.files.content[name] = data
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.files.add(name, data); err != nil {
+		return err
+	}
 	path := s.localPath()
 	if err := os.Rename(localPath, path); err != nil {
 		return err

@@ -27,6 +27,10 @@ var (
 	ErrClosed = errors.New("segment store is closed")
 )
 
+// maxUploads bounds how many files are uploaded at a time, and with it the buffers of storage clients. An upload waits for an fsync or for
+// answers most of the time.
+const maxUploads = 16
+
 // defaultDownloads is enough to fill a network whatever the latency of storage, and few enough for the files being written.
 const defaultDownloads = 8
 
@@ -60,6 +64,7 @@ type Store struct {
 	whole   *Scope
 	// downloads has a place for each download that may run; who finds none waits.
 	downloads    chan struct{}
+	uploads      chan struct{} // likewise
 	downloadPace pace
 	verifyPace   pace
 	stats        struct{ uploaded, downloaded, hits, verified, damaged atomic.Uint64 }
@@ -96,7 +101,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		cfg: cfg, boot: bootID(), buckets: map[string]blob.Bucket{},
-		downloads: make(chan struct{}, cfg.Downloads), downloadPace: pace{rate: cfg.DownloadRate}, verifyPace: pace{rate: cfg.VerifyRate},
+		downloads: make(chan struct{}, cfg.Downloads), uploads: make(chan struct{}, maxUploads), downloadPace: pace{rate: cfg.DownloadRate}, verifyPace: pace{rate: cfg.VerifyRate},
 	}
 	s.cache, err = scan(dir)
 	if err != nil {

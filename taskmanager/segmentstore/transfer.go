@@ -15,8 +15,14 @@ import (
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
-// upload makes the local file durable under name, and completes want with what it has read.
+// upload makes the local file durable under name, when it is its turn, and completes want with what it has read.
 func (s *Store) upload(ctx context.Context, localPath, name string, want *content) error {
+	select {
+	case s.uploads <- struct{}{}:
+		defer func() { <-s.uploads }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	bucket, object, err := s.resolve(ctx, name)
 	if err != nil {
 		return err
