@@ -7,11 +7,13 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-stream/weir/codec"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/statebackend"
 	"github.com/weir-stream/weir/statebackend/statetest"
@@ -32,6 +34,8 @@ type gate struct {
 	now, top int
 	begun    []string
 	released map[string]bool
+
+	unwritable atomic.Bool
 }
 
 func (g *gate) Upload(ctx context.Context, localPath, name string, size uint64, crc32c uint32) error {
@@ -60,12 +64,27 @@ func (g *gate) Release(_ context.Context, names ...string) error {
 
 func (g *gate) Distrust(context.Context, ...string) error { return nil }
 
+var errUnwritable = errors.New("this value cannot be encoded")
+
+// picky encodes until it is told not to.
+type picky struct {
+	codec.Codec[string]
+	g *gate
+}
+
+func (p picky) Append(dst []byte, v string) ([]byte, error) {
+	if p.g.unwritable.Load() {
+		return nil, errUnwritable
+	}
+	return p.Codec.Append(dst, v)
+}
+
 func manyFiles(t *testing.T, g *gate) (single[string], statebackend.Config) {
 	cfg := config(t, g.Store)
 	cfg.Segments = g
 	b := statebackend.New(cfg, mustKey[string](t))
 	statebackend.ShrinkLimits(b)
-	v := statebackend.NewValue(b, "v", mustCodec[string](t))
+	v := statebackend.NewValue(b, "v", codec.Codec[string](picky{mustCodec[string](t), g}))
 	require.NoError(t, b.Open(t.Context()))
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	put(t, v, "old")
@@ -162,6 +181,26 @@ func TestASnapshotThatIsGivenUpEndsItsUploads(t *testing.T) {
 	require.Empty(t, left)
 	g.pass = func(context.Context, string) error { return nil }
 	requireOld(t, g, write(t, b.Backend, 2))
+}
+
+// A snapshot that cannot be written ends the uploads that have begun.
+func TestASnapshotThatCannotBeWrittenEndsItsUploads(t *testing.T) {
+	g := &gate{Store: statetest.NewStore(t.TempDir()), released: map[string]bool{}}
+	g.pass = func(ctx context.Context, name string) error {
+		g.unwritable.Store(true)
+		if strings.HasSuffix(name, "-0") {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+	b, cfg := manyFiles(t, g)
+	_, err := b.Freeze(1, false).Write(t.Context())
+	require.ErrorIs(t, err, errUnwritable)
+	require.NotEmpty(t, g.begun)
+	require.Zero(t, g.now, "all of them have ended")
+	left, err := os.ReadDir(cfg.Dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 func requireOld(t *testing.T, g *gate, h *snapshotv1.KeyedSnapshot) {
