@@ -76,9 +76,20 @@ func startWeir(ctx context.Context, b *bench, w workload, in, out string, taskMa
 		return nil, nil, err
 	}
 	stop := func() error { return errors.Join(c.Close(), os.RemoveAll(dir)) }
-	submit := exec.CommandContext(ctx, filepath.Join(b.dir, "weir"), append([]string{
+	arguments := append([]string{
 		"submit", "--jobmanager", c.Addresses(), "-p", fmt.Sprint(partitions), filepath.Join(b.dir, "jobs"), "--",
-	}, slices.Concat(b.arguments(w, in, out), guarantee(w))...)...)
+	}, slices.Concat(b.arguments(w, in, out), guarantee(w))...)
+	if b.profile != "" {
+		profiles, err := filepath.Abs(filepath.Join(b.profile, out))
+		if err == nil {
+			err = os.MkdirAll(profiles, 0o755)
+		}
+		if err != nil {
+			return nil, nil, errors.Join(err, stop())
+		}
+		arguments = append(arguments, "--profile="+profiles)
+	}
+	submit := exec.CommandContext(ctx, filepath.Join(b.dir, "weir"), arguments...)
 	if text, err := submit.CombinedOutput(); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("submit: %w\n%s", err, text), stop())
 	}

@@ -26,6 +26,7 @@ func main() {
 	flag.IntVar(&b.rounds, "rounds", 7, "runs of each program")
 	flag.DurationVar(&b.interval, "interval", time.Second, "checkpoint and commit interval")
 	flag.StringVar(&b.out, "out", "", "CSV file for the results")
+	flag.StringVar(&b.profile, "profile", "", "directory for CPU profiles of Weir's workers, which cost a little")
 	only := flag.String("workloads", "", "names separated by commas; all by default")
 	flag.BoolVar(&b.latency, "latency", false, "measure how long records take until they are visible, in place of the workloads")
 	quick := flag.Bool("quick", false, "6 million records and one run of each program; of latencies, 15 s each")
@@ -49,6 +50,7 @@ type bench struct {
 	records, rounds int
 	interval        time.Duration
 	out             string
+	profile         string
 	only            []string
 	latency         bool
 	span            time.Duration // of each latency

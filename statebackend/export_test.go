@@ -36,7 +36,7 @@ func Sweeping[K comparable](b *Backend[K]) bool { return b.core.sweep.parts > 0 
 func Loaded[K comparable](b *Backend[K]) bool { return b.core.mode == resident }
 
 // Remembered returns how many rows of s are in memory, tombstones included.
-func Remembered[K comparable, V any](s *Value[K, V]) int { return len(s.t.rows) }
+func Remembered[K comparable, V any](s *Value[K, V]) int { return s.t.rows.len() }
 
 // ScaleLimits divides the default sizes of b by n, and keeps all segments in the snapshot; without sweeps a base is always made at once.
 func ScaleLimits[K comparable](b *Backend[K], n uint64, sweeps bool) {
@@ -49,7 +49,7 @@ func ScaleLimits[K comparable](b *Backend[K], n uint64, sweeps bool) {
 }
 
 // Remembers reports whether k's row is in memory.
-func Remembers[K comparable, V any](s *Value[K, V], k K) bool { return s.t.rows[k] != nil }
+func Remembers[K comparable, V any](s *Value[K, V], k K) bool { return s.t.rows.has(k) }
 
 // Clip is the key groups of a segment with those of first to last only.
 func Clip(s *snapshotv1.Segment, first, last int) (*snapshotv1.KeyGroupRange, bool) {

@@ -12,14 +12,16 @@ func (s mapState[K, MK, V]) restore() error { return nil }
 func (s mapState[K, MK, V]) loaded()        {}
 
 func (s mapState[K, MK, V]) changes(from uint64) changes {
-	return &journalChanges[mapKey[K, MK], V]{frozen: s.frozen, from: from, row: s.appendRow, value: s.encode, aging: agingAt(s.d.expiry, s.age, nil)}
+	c := &journalChanges[mapKey[K, MK], V]{frozen: s.frozen}
+	c.rowChanges = rowChanges[mapKey[K, MK], V]{from: from, row: s.appendRow, value: s.encode, aging: agingAt(s.d.expiry, s.age, nil)}
+	return c
 }
 
 func (s mapState[K, MK, V]) count() int { return s.live }
 
 func (s mapState[K, MK, V]) bytes(perRow int64) int64 {
 	const perMap = 200 // an empty map of Go
-	return int64(s.live)*(perRow+rowOverhead[mapKey[K, MK], V]()) + int64(len(s.maps))*perMap
+	return int64(s.live)*(perRow+entryOverheadOf[mapKey[K, MK], V]()) + int64(len(s.maps))*perMap
 }
 
 func (s mapState[K, MK, V]) held() int { return len(s.maps) }

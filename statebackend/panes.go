@@ -25,8 +25,8 @@ type Panes[K comparable, A any] struct {
 
 type pane[K comparable, A any] struct {
 	at    int64
-	rows  map[K]*entry[K, A]
-	dirty dirtySet[*entry[K, A]]
+	rows  rows[K, A]
+	dirty dirtySet[uint32]
 	born  uint64 // epoch since which the pane has existed; 0 when restored segments have it
 	cold  bool   // restored segments may have rows that are not in memory
 }
@@ -43,8 +43,9 @@ type frozenPanes[K comparable, A any] struct {
 }
 
 type changedPane[K comparable, A any] struct {
-	at    int64
-	dirty dirtySet[*entry[K, A]]
+	at     int64
+	dirty  dirtySet[uint32]
+	chunks []*chunk[K, A]
 }
 
 // NewPanes declares a state. Snapshots that have it under one of the former names are read as well.
@@ -64,30 +65,29 @@ func (s *Panes[K, A]) Acquire(at int64, k K) (acc *A, existed bool, err error) {
 	if p == nil {
 		p = s.newPane(at, s.core.epoch)
 	}
-	e, err := s.find(p, k)
+	ref, e, err := s.find(p, k)
 	if err != nil {
 		return nil, false, err
 	}
-	if e != nil && e.epoch == s.core.epoch {
-		return &e.value, true, nil
-	}
 	if e == nil {
-		e = &entry[K, A]{key: k}
-		p.rows[k] = e
-		s.add(p, e)
+		ref, e = p.rows.add(k, s.core.released)
+		s.mark(p, ref, e)
 		return &e.value, false, nil
 	}
-	if e.epoch > s.core.released {
-		next := &entry[K, A]{key: k, value: e.value}
+	if uint64(e.epoch) == s.core.epoch {
+		return &e.value, true, nil
+	}
+	if uint64(e.epoch) > s.core.released {
+		value := e.value
 		if s.clone != nil {
-			if next.value, err = s.clone(e.value); err != nil {
+			if value, err = s.clone(e.value); err != nil {
 				return nil, false, err
 			}
 		}
-		e = next
-		p.rows[k] = e
+		ref, e = p.rows.succeed(ref, e, s.core.released)
+		e.value = value
 	}
-	s.add(p, e)
+	s.mark(p, ref, e)
 	return &e.value, true, nil
 }
 
@@ -97,7 +97,7 @@ func (s *Panes[K, A]) Get(at int64, k K) (a A, ok bool, err error) {
 	if p == nil {
 		return a, false, nil
 	}
-	e, err := s.find(p, k)
+	_, e, err := s.find(p, k)
 	if e == nil || err != nil {
 		return a, false, err
 	}
@@ -105,17 +105,19 @@ func (s *Panes[K, A]) Get(at int64, k K) (a A, ok bool, err error) {
 }
 
 // Each calls fn for every key of a pane, in no particular order, until it returns an error. The accumulators must not be modified.
-func (s *Panes[K, A]) Each(at int64, fn func(k K, a A) error) error {
+func (s *Panes[K, A]) Each(at int64, fn func(k K, a A) error) (err error) {
 	p := s.pane(at)
 	if p == nil {
 		return nil
 	}
 	s.core.memory.held = true
 	defer func() { s.core.memory.held = false }()
-	for k, e := range p.rows {
-		if err := fn(k, e.value); err != nil {
-			return err
-		}
+	p.rows.each(func(_ uint32, e *cell[K, A]) bool {
+		err = fn(e.key, e.value)
+		return err == nil
+	})
+	if err != nil {
+		return err
 	}
 	return s.scan(p, fn)
 }
@@ -162,7 +164,7 @@ func (s *Panes[K, A]) pane(at int64) *pane[K, A] {
 }
 
 func (s *Panes[K, A]) newPane(at int64, born uint64) *pane[K, A] {
-	p := &pane[K, A]{at: at, rows: map[K]*entry[K, A]{}, born: born}
+	p := &pane[K, A]{at: at, rows: newRows[K, A](), born: born}
 	s.panes[at] = p
 	s.last = p
 	i, _ := slices.BinarySearch(s.order, at)
@@ -170,37 +172,43 @@ func (s *Panes[K, A]) newPane(at int64, born uint64) *pane[K, A] {
 	return p
 }
 
-func (s *Panes[K, A]) add(p *pane[K, A], e *entry[K, A]) {
-	e.epoch = s.core.epoch
-	e.pos = int32(p.dirty.add(e))
+// mark makes e a version of the current epoch.
+func (s *Panes[K, A]) mark(p *pane[K, A], ref uint32, e *cell[K, A]) {
+	e.epoch = uint32(s.core.epoch)
+	p.dirty.add(ref)
 	s.core.added()
 }
 
 // find returns the version of k's accumulator, nil when there is none.
-func (s *Panes[K, A]) find(p *pane[K, A], k K) (*entry[K, A], error) {
-	if e := p.rows[k]; e != nil {
+func (s *Panes[K, A]) find(p *pane[K, A], k K) (uint32, *cell[K, A], error) {
+	if ref, e := p.rows.find(k); e != nil {
 		if !e.used {
 			e.used = true
 		}
-		return e, nil
+		return ref, e, nil
 	}
 	if !p.cold || s.core.mode == resident {
-		return nil, nil
+		return 0, nil, nil
 	}
+	return s.read(p, k)
+}
+
+// read looks for an accumulator that is not in memory in the segments.
+func (s *Panes[K, A]) read(p *pane[K, A], k K) (uint32, *cell[K, A], error) {
 	row := s.b.namespaceRow(s.core.scratch[:0], s.d, p.at, k)
 	s.core.scratch = row[:0]
 	value, _, ok, err := s.core.chain.lookup(row, true)
 	if err != nil || !ok {
-		return nil, err
+		return 0, nil, err
 	}
 	a, err := s.codec.Decode(value)
 	if err != nil {
-		return nil, s.core.decodeError(row, err)
+		return 0, nil, s.core.decodeError(row, err)
 	}
-	e := &entry[K, A]{key: k, value: a}
-	p.rows[k] = e
+	ref, e := p.rows.add(k, s.core.released)
+	e.value = a
 	s.core.added()
-	return e, nil
+	return ref, e, nil
 }
 
 // scan calls fn for the rows of a pane that are in segments only. It leaves them there: a pane may be larger than memory.
@@ -215,7 +223,7 @@ func (s *Panes[K, A]) scan(p *pane[K, A], fn func(k K, a A) error) error {
 			if err != nil {
 				return false, s.core.decodeError(row, err)
 			}
-			if p.rows[k] != nil {
+			if p.rows.has(k) {
 				return true, nil
 			}
 			a, err := s.codec.Decode(value)

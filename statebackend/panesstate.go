@@ -12,8 +12,8 @@ func (s panesState[K, A]) freeze() {
 	s.dropped = nil
 	for at, p := range s.panes {
 		if p.dirty.len() > 0 {
-			f.changed = append(f.changed, changedPane[K, A]{at: at, dirty: p.dirty})
-			p.dirty = dirtySet[*entry[K, A]]{}
+			f.changed = append(f.changed, changedPane[K, A]{at: at, dirty: p.dirty, chunks: p.rows.chunks})
+			p.dirty = dirtySet[uint32]{}
 		}
 	}
 	if len(f.dropped)+len(f.changed) > 0 {
@@ -33,7 +33,7 @@ func (s panesState[K, A]) release() {
 
 func (s panesState[K, A]) count() (n int) {
 	for _, p := range s.panes {
-		n += len(p.rows)
+		n += p.rows.len()
 	}
 	return n
 }
@@ -50,10 +50,15 @@ func (s panesState[K, A]) evict(want int, upTo uint64, visits int) (evicted int)
 		if evicted >= want || visits <= 0 {
 			break
 		}
-		n := sampleOf(p.rows, want-evicted, visits, func(e *entry[K, A]) bool {
+		n := 0
+		p.rows.sample(visits, func(ref uint32, e *cell[K, A]) bool {
 			visits--
-			return evictable(e, upTo)
-		}, func(k K, _ *entry[K, A]) { delete(p.rows, k) })
+			if evictable(e, upTo) {
+				p.rows.remove(ref, e, s.core.released)
+				n++
+			}
+			return evicted+n < want
+		})
 		// Rows of the pane are in the segments from now on, all of them: what was dropped before it began is hidden there.
 		p.cold = p.cold || n > 0
 		evicted += n
@@ -70,13 +75,16 @@ type paneChanges[K comparable, A any] struct {
 	s        *Panes[K, A]
 	frozen   []frozenPanes[K, A]
 	from     uint64
-	versions []paneVersion[K, A]
+	versions []*cell[K, A]
+	panes    []changedRun
+	run      int // of the row that was asked for last
 	gone     []int64
 }
 
-type paneVersion[K comparable, A any] struct {
+// changedRun is versions of one pane that follow each other, up to one.
+type changedRun struct {
 	at int64
-	e  *entry[K, A]
+	to int
 }
 
 func (c *paneChanges[K, A]) collect() int {
@@ -87,11 +95,8 @@ func (c *paneChanges[K, A]) collect() int {
 			if dropped[p.at] {
 				continue
 			}
-			for _, chunk := range p.dirty.chunks {
-				for _, e := range chunk {
-					c.versions = append(c.versions, paneVersion[K, A]{at: p.at, e: e})
-				}
-			}
+			c.versions = appendVersions(c.versions, p.chunks, &p.dirty)
+			c.panes = append(c.panes, changedRun{p.at, len(c.versions)})
 		}
 		for _, d := range c.frozen[i].dropped {
 			dropped[d.at] = true
@@ -105,7 +110,13 @@ func (c *paneChanges[K, A]) collect() int {
 }
 
 func (c *paneChanges[K, A]) appendRow(dst []byte, i int) []byte {
-	return c.s.b.namespaceRow(dst, c.s.d, c.versions[i].at, c.versions[i].e.key)
+	if i == 0 {
+		c.run = 0
+	}
+	for i >= c.panes[c.run].to {
+		c.run++ // rows are asked for in order
+	}
+	return c.s.b.namespaceRow(dst, c.s.d, c.panes[c.run].at, c.versions[i].key)
 }
 
 func (c *paneChanges[K, A]) tombstone(int) (dead, needed bool) { return false, false }
@@ -113,7 +124,7 @@ func (c *paneChanges[K, A]) tombstone(int) (dead, needed bool) { return false, f
 func (c *paneChanges[K, A]) stamp(int) stamp { return noStamp }
 
 func (c *paneChanges[K, A]) appendValue(dst []byte, i int) ([]byte, error) {
-	return c.s.codec.Append(dst, c.versions[i].e.value)
+	return c.s.codec.Append(dst, c.versions[i].value)
 }
 
 func (c *paneChanges[K, A]) drops() []int64 { return c.gone }
@@ -145,8 +156,9 @@ func (b *paneBatch[K, A]) decode(row, value []byte, _ stamp) error {
 func (b *paneBatch[K, A]) apply() {
 	for i, k := range b.keys {
 		p := b.s.panes[b.ats[i]]
-		if p != nil && p.cold && p.rows[k] == nil {
-			p.rows[k] = &entry[K, A]{key: k, value: b.values[i]}
+		if p != nil && p.cold && !p.rows.has(k) {
+			_, e := p.rows.add(k, b.s.core.released)
+			e.value = b.values[i]
 		}
 	}
 }

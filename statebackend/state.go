@@ -145,8 +145,8 @@ func newKeyTable[K comparable, V any](
 	b *Backend[K], d *declaration, encode func([]byte, V) ([]byte, error), decode func([]byte) (V, error),
 ) table[K, V] {
 	return table[K, V]{
-		journal: journal[K, V]{core: b.core},
-		rows:    map[K]*entry[K, V]{},
+		core: b.core,
+		rows: newRows[K, V](),
 		appendRow: func(dst []byte, k K) []byte {
 			return b.rowPrefix(dst, d, k)
 		},

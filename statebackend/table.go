@@ -4,9 +4,15 @@ import "unsafe"
 
 // table is rows of one key each, over the restored segments.
 type table[TK comparable, V any] struct {
-	journal[TK, V]
-	rows map[TK]*entry[TK, V]
-	live int
+	core *core
+	rows rows[TK, V]
+	// dirty has the versions of the current epoch, frozen those of the epochs after the last completed checkpoint, oldest first. Frozen
+	// snapshots share the array, so it is only ever appended to or replaced.
+	dirty  dirtySet[uint32]
+	frozen []frozenRefs
+	// graves has the tombstones to be forgotten, oldest first.
+	graves []graveRef
+	live   int
 	// appendRow appends a row's key in segments.
 	appendRow func(dst []byte, k TK) []byte
 	// decodeRow reads a row's key in segments.
@@ -21,10 +27,20 @@ type table[TK comparable, V any] struct {
 	trim func(v V, h *horizon) V
 }
 
+type frozenRefs struct {
+	epoch uint64
+	dirty dirtySet[uint32]
+}
+
+type graveRef struct {
+	ref   uint32
+	epoch uint32
+}
+
 // get returns the version of k's row, nil when there is none. The version may be a tombstone.
-func (t *table[TK, V]) get(k TK) (*entry[TK, V], error) {
+func (t *table[TK, V]) get(k TK) (*cell[TK, V], error) {
 	t.core.tick()
-	if e := t.rows[k]; e != nil {
+	if _, e := t.rows.find(k); e != nil {
 		if !e.used {
 			e.used = true
 		}
@@ -33,6 +49,11 @@ func (t *table[TK, V]) get(k TK) (*entry[TK, V], error) {
 	if t.core.mode == resident {
 		return nil, nil
 	}
+	return t.read(k)
+}
+
+// read looks for a row that is not in memory in the segments.
+func (t *table[TK, V]) read(k TK) (*cell[TK, V], error) {
 	row := t.appendRow(t.core.scratch[:0], k)
 	t.core.scratch = row[:0]
 	value, at, ok, err := t.core.chain.lookup(row, false)
@@ -54,32 +75,29 @@ func (t *table[TK, V]) gone(v V) bool { return t.expiry != nil && t.expiry.gone(
 
 // reap implements expiry.reap. Of an entry in segments no tombstone stays: they have its stamp.
 func (t *table[TK, V]) reap(upTo uint64, visits int) (visited, removed int) {
-	for k, e := range t.rows {
-		if visited == visits {
-			break
-		}
+	t.rows.sample(visits, func(ref uint32, e *cell[TK, V]) bool {
 		visited++
-		if e.deleted || !t.gone(e.value) {
-			continue
-		}
 		switch {
-		case e.epoch <= upTo:
-		case e.epoch == t.core.epoch && e.born == e.epoch:
-			t.remove(e)
+		case e.deleted || !t.gone(e.value):
+			return true
+		case uint64(e.epoch) <= upTo:
+			t.rows.remove(ref, e, t.core.released)
+		case t.newborn(e):
+			t.abandon(ref, e)
 		default:
-			continue
+			return true
 		}
-		delete(t.rows, k)
 		t.live--
 		removed++
-	}
+		return true
+	})
 	return visited, removed
 }
 
 // insert adds a row as it was restored.
-func (t *table[TK, V]) insert(k TK, v V) *entry[TK, V] {
-	e := &entry[TK, V]{key: k, value: v}
-	t.rows[k] = e
+func (t *table[TK, V]) insert(k TK, v V) *cell[TK, V] {
+	_, e := t.rows.add(k, t.core.released)
+	e.value = v
 	t.live++
 	t.core.added()
 	return e
@@ -87,29 +105,63 @@ func (t *table[TK, V]) insert(k TK, v V) *entry[TK, V] {
 
 // edit returns the version of k's row to be changed, with whatever value it has; the caller sets the value whole. It does not read the
 // segments.
-func (t *table[TK, V]) edit(k TK) *entry[TK, V] {
+func (t *table[TK, V]) edit(k TK) *cell[TK, V] {
 	t.core.tick()
-	e := t.rows[k]
+	ref, e := t.rows.find(k)
 	if e == nil {
-		e = &entry[TK, V]{key: k, born: t.bornNow(k)}
-		t.add(e)
-		t.rows[k] = e
+		born := t.bornNow(k)
+		ref, e = t.rows.add(k, t.core.released)
+		e.born = uint32(born)
+		t.mark(ref, e)
 		t.live++
 		return e
 	}
-	if e.epoch == t.core.epoch && !e.deleted {
+	if uint64(e.epoch) == t.core.epoch && !e.deleted {
 		return e
 	}
-	old := e
-	if old.deleted {
+	if e.deleted {
 		t.live++
 	}
-	if e = t.renew(old); e != old {
-		t.rows[k] = e
-	}
+	_, e = t.renew(ref, e)
 	e.deleted = false
-	t.exhume(2, t.forget)
+	t.exhume(2)
 	return e
+}
+
+// renew returns the version of a row to be changed in the current epoch: e itself when nothing refers to it any more, else a new one
+// without a value.
+func (t *table[TK, V]) renew(ref uint32, e *cell[TK, V]) (uint32, *cell[TK, V]) {
+	switch {
+	case uint64(e.epoch) == t.core.epoch:
+		return ref, e
+	case uint64(e.epoch) > t.core.released:
+		ref, e = t.rows.succeed(ref, e, t.core.released)
+	}
+	t.mark(ref, e)
+	return ref, e
+}
+
+// mark makes e a version of the current epoch.
+func (t *table[TK, V]) mark(ref uint32, e *cell[TK, V]) {
+	e.epoch = uint32(t.core.epoch)
+	e.pos = uint32(t.dirty.add(ref))
+	t.core.added()
+}
+
+// newborn reports whether e is of a key that came in the current epoch.
+func (t *table[TK, V]) newborn(e *cell[TK, V]) bool {
+	return uint64(e.epoch) == t.core.epoch && e.born == e.epoch
+}
+
+// abandon removes a row that is newborn.
+func (t *table[TK, V]) abandon(ref uint32, e *cell[TK, V]) {
+	forgetDirty(&t.dirty, &t.rows, e.pos)
+	t.rows.drop(ref, e)
+}
+
+// forgetDirty takes the version at a place out of a dirty set.
+func forgetDirty[K comparable, V any](dirty *dirtySet[uint32], r *rows[K, V], pos uint32) {
+	r.at(dirty.remove(int(pos))).pos = pos
 }
 
 // bornNow returns the epoch of birth of a row that is not in the table.
@@ -129,53 +181,80 @@ func (t *table[TK, V]) mayBeRestored(k TK) bool {
 // delete removes k's row.
 func (t *table[TK, V]) delete(k TK) {
 	t.core.tick()
-	e := t.rows[k]
+	ref, e := t.rows.find(k)
 	switch {
 	case e == nil && (t.core.mode == resident || !t.mayBeRestored(k)), e != nil && e.deleted:
 		return
 	case e == nil:
-		e = &entry[TK, V]{key: k}
-		t.rows[k] = e
-		t.add(e)
-	case e.epoch == t.core.epoch && e.born == t.core.epoch:
-		t.remove(e)
-		delete(t.rows, k)
+		ref, e = t.rows.add(k, t.core.released)
+		t.mark(ref, e)
+	case t.newborn(e):
+		t.abandon(ref, e)
 		t.live--
 		return
 	default:
 		t.live--
-		old := e
-		if e = t.renew(old); e != old {
-			t.rows[k] = e
-		}
+		ref, e = t.renew(ref, e)
 	}
 	var none V
 	e.value, e.deleted = none, true
-	t.bury(e)
-	t.exhume(2, t.forget)
+	t.graves = append(t.graves, graveRef{ref, e.epoch})
+	t.exhume(2)
 }
 
-// forget removes a tombstone from the table, unless the row has another version by now.
-func (t *table[TK, V]) forget(e *entry[TK, V]) {
-	if t.rows[e.key] == e {
-		delete(t.rows, e.key)
+// exhume removes at most limit tombstones that no snapshot to come needs and that hide nothing any more.
+func (t *table[TK, V]) exhume(limit int) {
+	upTo := t.core.forgettable()
+	for ; limit > 0 && len(t.graves) > 0 && uint64(t.graves[0].epoch) <= upTo; limit-- {
+		g := t.graves[0]
+		t.graves = t.graves[1:]
+		if !t.rows.holds(g.ref) {
+			continue
+		}
+		if e := t.rows.at(g.ref); e.current && e.deleted && e.epoch == g.epoch {
+			t.rows.remove(g.ref, e, t.core.released)
+		}
 	}
+}
+
+// freeze ends the current epoch.
+func (t *table[TK, V]) freeze() {
+	if t.dirty.len() > 0 {
+		t.frozen = append(t.frozen, frozenRefs{epoch: t.core.epoch, dirty: t.dirty})
+		t.dirty = dirtySet[uint32]{}
+	}
+}
+
+// release drops the epochs that a completed checkpoint covers.
+func (t *table[TK, V]) release() {
+	var kept []frozenRefs
+	for _, f := range t.frozen {
+		if f.epoch > t.core.completed {
+			kept = append(kept, f)
+		}
+	}
+	t.frozen = kept
 }
 
 func (t *table[TK, V]) count() int { return t.live }
 
-func (t *table[TK, V]) held() int { return len(t.rows) }
+func (t *table[TK, V]) held() int { return t.rows.len() }
 
-func (t *table[TK, V]) evict(want int, upTo uint64, visits int) int {
-	return sampleOf(t.rows, want, visits, func(e *entry[TK, V]) bool { return evictable(e, upTo) }, func(k TK, _ *entry[TK, V]) {
-		delete(t.rows, k)
-		t.live--
+func (t *table[TK, V]) evict(want int, upTo uint64, visits int) (evicted int) {
+	t.rows.sample(visits, func(ref uint32, e *cell[TK, V]) bool {
+		if evictable(e, upTo) {
+			t.rows.remove(ref, e, t.core.released)
+			t.live--
+			evicted++
+		}
+		return evicted < want
 	})
+	return evicted
 }
 
 // evictable reports whether an entry can go: nothing changed since epoch upTo, and nobody asked for it since it was last looked at.
-func evictable[TK comparable, V any](e *entry[TK, V], upTo uint64) bool {
-	if e.epoch > upTo || e.deleted {
+func evictable[TK comparable, V any](e *cell[TK, V], upTo uint64) bool {
+	if uint64(e.epoch) > upTo || e.deleted {
 		return false
 	}
 	unused := !e.used
@@ -184,12 +263,11 @@ func evictable[TK comparable, V any](e *entry[TK, V], upTo uint64) bool {
 }
 
 func (t *table[TK, V]) bytes(perRow int64) int64 {
-	return int64(len(t.rows)) * (perRow + rowOverhead[TK, V]())
+	return int64(t.rows.len()) * (perRow + rowOverhead[TK, V]())
 }
 
-// rowOverhead is what an entry costs besides the encoding of its row: the entry, and its place in the map, which is three quarters full
-// on average.
+// rowOverhead is what a row costs besides the encoding of its row: its version, a version that a snapshot still needs now and then, and
+// its place in the index.
 func rowOverhead[TK comparable, V any]() int64 {
-	var k TK
-	return int64(unsafe.Sizeof(entry[TK, V]{})) + (int64(unsafe.Sizeof(k))+9)*4/3
+	return int64(unsafe.Sizeof(cell[TK, V]{})) + 16
 }

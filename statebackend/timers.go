@@ -26,8 +26,8 @@ type timer[K comparable] struct {
 func NewTimers[K comparable](b *Backend[K], name string) *Timers[K] {
 	d := &declaration{name: name, kind: kindTimer, keyCodec: b.key.ID()}
 	s := &Timers[K]{b: b, d: d, t: table[timer[K], struct{}]{
-		journal:   journal[timer[K], struct{}]{core: b.core},
-		rows:      map[timer[K]]*entry[timer[K], struct{}]{},
+		core:      b.core,
+		rows:      newRows[timer[K], struct{}](),
 		appendRow: func(dst []byte, t timer[K]) []byte { return b.namespaceRow(dst, d, t.at, t.k) },
 		decodeRow: func(row []byte) (timer[K], error) {
 			at, k, err := b.cutNamespaceRow(row)
@@ -48,7 +48,7 @@ func NewTimers[K comparable](b *Backend[K], name string) *Timers[K] {
 // Add sets a timer at a time in milliseconds since the epoch; setting it again changes nothing.
 func (s *Timers[K]) Add(at int64, k K) error {
 	t := timer[K]{at, k}
-	if e := s.t.rows[t]; e != nil && !e.deleted {
+	if _, e := s.t.rows.find(t); e != nil && !e.deleted {
 		return nil
 	}
 	s.t.edit(t)
@@ -98,11 +98,12 @@ func (s *Timers[K]) Due(upTo int64, fire func(at int64, k K) error) error {
 func (s *Timers[K]) push(t timer[K]) {
 	if len(s.queue) > 2*s.t.live+1024 {
 		s.queue = s.queue[:0]
-		for t, e := range s.t.rows {
+		s.t.rows.each(func(_ uint32, e *cell[timer[K], struct{}]) bool {
 			if !e.deleted {
-				s.queue = append(s.queue, t)
+				s.queue = append(s.queue, e.key)
 			}
-		}
+			return true
+		})
 		heap.Init(&s.queue)
 		return
 	}
@@ -112,7 +113,7 @@ func (s *Timers[K]) push(t timer[K]) {
 // head returns the first timer of the queue that is still set.
 func (s *Timers[K]) head() (t timer[K], ok bool) {
 	for len(s.queue) > 0 {
-		if e := s.t.rows[s.queue[0]]; e != nil && !e.deleted {
+		if _, e := s.t.rows.find(s.queue[0]); e != nil && !e.deleted {
 			return s.queue[0], true
 		}
 		heap.Pop(&s.queue)
@@ -127,7 +128,7 @@ func (s *Timers[K]) warm(upTo int64) bool {
 		if err != nil {
 			return s.t.core.decodeError(row, err)
 		}
-		if s.t.rows[t] == nil {
+		if !s.t.rows.has(t) {
 			s.t.insert(t, struct{}{})
 			s.push(t)
 		}
@@ -166,27 +167,30 @@ func (s timersState[K]) restore() error {
 }
 
 // evict takes timers that are far away in time, and leaves their key groups' earliest times behind.
-func (s timersState[K]) evict(want int, upTo uint64, visits int) int {
+func (s timersState[K]) evict(want int, upTo uint64, visits int) (evicted int) {
 	const sample = 32
 	var times []int64
-	for t := range s.rows {
-		if times = append(times, t.at); len(times) == sample {
-			break
-		}
-	}
+	s.rows.sample(sample, func(_ uint32, e *cell[timer[K], struct{}]) bool {
+		times = append(times, e.key.at)
+		return true
+	})
 	if len(times) == 0 {
 		return 0
 	}
 	far := upperHalf(times)
-	return sampleOf(s.rows, want, visits, func(e *entry[timer[K], struct{}]) bool {
-		return e.key.at >= far && evictable(e, upTo)
-	}, func(t timer[K], _ *entry[timer[K], struct{}]) {
-		delete(s.rows, t)
-		s.live--
-		row := s.appendRow(s.core.scratch[:0], t)
-		s.core.scratch = row[:0]
-		s.s.cold.note(segment.Group(row), t.at)
+	s.rows.sample(visits, func(ref uint32, e *cell[timer[K], struct{}]) bool {
+		if e.key.at >= far && evictable(e, upTo) {
+			t := e.key
+			s.rows.remove(ref, e, s.core.released)
+			s.live--
+			evicted++
+			row := s.appendRow(s.core.scratch[:0], t)
+			s.core.scratch = row[:0]
+			s.s.cold.note(segment.Group(row), t.at)
+		}
+		return evicted < want
 	})
+	return evicted
 }
 
 func (s timersState[K]) bytes(perRow int64) int64 {
@@ -206,7 +210,7 @@ type timerBatch[K comparable] struct {
 
 func (b *timerBatch[K]) apply() {
 	for _, t := range b.keys {
-		if b.t.rows[t] == nil {
+		if !b.t.rows.has(t) {
 			b.t.insert(t, struct{}{})
 			b.s.push(t)
 		}

@@ -17,7 +17,10 @@ import (
 	"github.com/weir-stream/weir/stream/window"
 )
 
-func main() { stream.Main(job) }
+func main() {
+	profileWorker(os.Args)
+	stream.Main(job)
+}
 
 func job(env *stream.Env) error {
 	f := flag.NewFlagSet("jobs", flag.ContinueOnError)
@@ -27,6 +30,7 @@ func job(env *stream.Env) error {
 	out := f.String("out", "", "output topic")
 	interval := f.Duration("interval", time.Second, "checkpoint interval")
 	guarantee := f.String("guarantee", "exactly-once", "exactly-once or at-least-once")
+	f.String("profile", "", "directory for CPU profiles of the workers")
 	if err := f.Parse(os.Args[1:]); err != nil {
 		return err
 	}

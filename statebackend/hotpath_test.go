@@ -1,0 +1,131 @@
+package statebackend_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-stream/weir/internal/keygroup"
+	"github.com/weir-stream/weir/statebackend"
+	"github.com/weir-stream/weir/statebackend/statetest"
+)
+
+// perCheckpoint is how many records come between two checkpoints of the benchmarks.
+const perCheckpoint = 400_000
+
+func wholeConfig(tb testing.TB) statebackend.Config {
+	cfg := config(tb, statetest.NewStore(tb.TempDir()))
+	cfg.KeyGroups, cfg.MaxParallelism = keygroup.Range{Last: 127}, 128
+	return cfg
+}
+
+// randomKeys returns keys below n in an order without pattern.
+func randomKeys(n uint64) []uint64 {
+	random := rand.New(rand.NewPCG(1, 2))
+	keys := make([]uint64, 1<<22)
+	for i := range keys {
+		keys[i] = random.Uint64N(n)
+	}
+	return keys
+}
+
+// cpuTime is what the process has used, in nanoseconds.
+func cpuTime() int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+// run calls record for each of the keys, over and over, with checkpoints beside it. It reports CPU time of all threads.
+func run[K comparable](b *testing.B, be *statebackend.Backend[K], keys []uint64, checkpoints bool, record func(k uint64)) {
+	for _, k := range keys {
+		record(k)
+	}
+	done := make(chan uint64, 1)
+	next := uint64(0)
+	checkpoint := func() {
+		next++
+		n, f := next, be.Freeze(next, false)
+		go func() {
+			if _, err := f.Write(context.Background()); err != nil {
+				panic(err)
+			}
+			done <- n
+		}()
+	}
+	if checkpoints {
+		checkpoint()
+		be.CheckpointCompleted(<-done)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := cpuTime()
+	writing := false
+	for i := range b.N {
+		record(keys[i%len(keys)])
+		if checkpoints && i%perCheckpoint == perCheckpoint-1 {
+			if writing {
+				be.CheckpointCompleted(<-done)
+			}
+			checkpoint()
+			writing = true
+		}
+		if writing && i%512 == 0 {
+			select {
+			case n := <-done:
+				be.CheckpointCompleted(n)
+				writing = false
+			default:
+			}
+		}
+	}
+	if writing {
+		be.CheckpointCompleted(<-done)
+	}
+	b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op")
+}
+
+func benchmarkCount(b *testing.B, checkpoints bool) {
+	be := statebackend.New(wholeConfig(b), mustKey[uint64](b))
+	v := statebackend.NewValue(be, "count", mustCodec[uint64](b))
+	require.NoError(b, be.Open(context.Background()))
+	run(b, be, randomKeys(1_000_000), checkpoints, func(k uint64) {
+		n, _, _ := v.Get(k)
+		_ = v.Put(k, n+1)
+	})
+	b.StopTimer()
+	require.NoError(b, be.Close())
+}
+
+// A count for each of a million keys.
+func BenchmarkRunningCount(b *testing.B)                { benchmarkCount(b, false) }
+func BenchmarkRunningCountWithCheckpoints(b *testing.B) { benchmarkCount(b, true) }
+
+type total struct{ Count, Sum uint64 }
+
+func benchmarkPanes(b *testing.B, checkpoints bool) {
+	be := statebackend.New(wholeConfig(b), mustKey[uint64](b))
+	p := statebackend.NewPanes(be, "windows", mustCodec[total](b))
+	require.NoError(b, be.Open(context.Background()))
+	const perPane = 2_000_000
+	i := int64(0)
+	run(b, be, randomKeys(100_000), checkpoints, func(k uint64) {
+		t, _, _ := p.Acquire(i/perPane, k)
+		t.Count++
+		t.Sum += k
+		if i++; i%perPane == 0 {
+			_ = p.Drop(i/perPane - 1)
+		}
+	})
+	b.StopTimer()
+	require.NoError(b, be.Close())
+}
+
+// Count and sum of 100 000 keys in windows of two million records.
+func BenchmarkWindowCount(b *testing.B)                { benchmarkPanes(b, false) }
+func BenchmarkWindowCountWithCheckpoints(b *testing.B) { benchmarkPanes(b, true) }
