@@ -3,8 +3,10 @@ package codec
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +36,8 @@ func DecodeValue(id string, src []byte) (any, error) {
 		return float64Codec[float64]{}.Decode(src)
 	case "msgpack":
 		return decodeMsgpack(src)
+	case "json":
+		return decodeJSON(src)
 	}
 	signed, bits, ok := integer(id)
 	switch {
@@ -69,6 +73,19 @@ func integer(id string) (signed bool, bits int, ok bool) {
 		return signed, bits, true
 	}
 	return false, 0, false
+}
+
+// decodeJSON decodes a value of package jsoncodec. Numbers stay as they are written.
+func decodeJSON(src []byte) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(src))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, ErrTrailing
+	}
+	return v, nil
 }
 
 func decodeMsgpack(src []byte) (any, error) {

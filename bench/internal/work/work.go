@@ -7,7 +7,8 @@ package work
 
 import (
 	"encoding/binary"
-	"encoding/json"
+
+	"github.com/weir-stream/weir/codec/jsoncodec"
 )
 
 const (
@@ -74,9 +75,9 @@ func Project(b Bid) Slim { return Slim{b.Auction, b.Bidder, b.Price * 908 / 1000
 
 // ProjectJSON parses a bid, projects it and prints the result.
 func ProjectJSON(v []byte) ([]byte, error) {
-	var b Bid
-	if err := json.Unmarshal(v, &b); err != nil {
+	b, err := jsoncodec.Decode[Bid](v)
+	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(Project(b))
+	return jsoncodec.Encode(Project(b))
 }
