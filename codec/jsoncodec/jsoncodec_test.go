@@ -109,9 +109,9 @@ func TestStateInJSONIsReadWithoutItsType(t *testing.T) {
 	_, err = c.Decode([]byte("{"))
 	require.ErrorIs(t, err, codec.ErrInvalid)
 
-	any, err := codec.DecodeValue(c.ID(), []byte(`{"id":9007199254740993}`))
+	free, err := codec.DecodeValue(c.ID(), []byte(`{"id":9007199254740993}`))
 	require.NoError(t, err)
-	require.Equal(t, "map[id:9007199254740993]", fmt.Sprint(any))
+	require.Equal(t, "map[id:9007199254740993]", fmt.Sprint(free))
 	_, err = codec.DecodeValue(c.ID(), []byte(`{}{}`))
 	require.ErrorIs(t, err, codec.ErrTrailing)
 }
