@@ -137,7 +137,7 @@ func (c *core) open(ctx context.Context) error {
 
 func openSegment(ctx context.Context, store SegmentStore, s *snapshotv1.Segment) (*segment.Segment, error) {
 	if v := s.GetFormatVersion(); !segment.Readable(v) {
-		return nil, fmt.Errorf("%w: segment %s has format %d, this version reads up to format %d", ErrSchema, s.GetName(), v, segment.StampedFormat)
+		return nil, fmt.Errorf("%w: segment %s has format %d, this version reads up to format %d", ErrSchema, s.GetName(), v, segment.BoundedFormat)
 	}
 	if s.GetName() == "" {
 		content := s.GetInline()

@@ -12,6 +12,7 @@ import (
 
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	"github.com/weir-stream/weir/statebackend"
+	"github.com/weir-stream/weir/statebackend/segment"
 	"github.com/weir-stream/weir/statebackend/statetest"
 )
 
@@ -230,7 +231,7 @@ func TestATimeToLiveChanges(t *testing.T) {
 	require.NoError(t, before.v.Put("a", 1))
 	require.NoError(t, before.v.Put("b", 1))
 	none := write(t, before.Backend, 1)
-	require.Equal(t, uint32(1), none.GetSegments()[0].GetFormatVersion())
+	require.Equal(t, uint32(segment.BoundedFormat), none.GetSegments()[0].GetFormatVersion())
 
 	// Added: what was there counts from the restore, also after further ones.
 	s := openTTL(t, after(100*ms), none)

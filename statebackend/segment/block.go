@@ -1,10 +1,12 @@
 package segment
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 )
 
 // ErrCorrupt says that the content is not what was written.
@@ -28,8 +30,24 @@ var blockSizes = [...]int{680, 816, 1020, 1360, 2040, 4088, 8184, 16376}
 
 const (
 	blockHeader = 4 // CRC32C of what follows
+	boundSize   = 6 // at the end of a block: see bound
 	stampSize   = 9 // with what tells that there is one
 )
+
+// bound is where a block of the third format ends: at the first key of the block behind it. It is at the end of the block: the part of
+// that key that the block's own first key does not begin with, then how much it does begin with (2 bytes), then the length of the part
+// times four, plus 1 in the first block and 2 in the last (4 bytes).
+type bound struct {
+	own         []byte // the block's first key
+	shared      int
+	rest        []byte
+	first, last bool
+}
+
+// is reports whether the bound is key.
+func (b bound) is(key []byte) bool {
+	return len(key) == b.shared+len(b.rest) && bytes.Equal(key[:b.shared], b.own[:b.shared]) && bytes.Equal(key[b.shared:], b.rest)
+}
 
 // blockBuilder encodes rows. Each is: length of the start it shares with the key before, length of the rest of the key, length of the
 // value plus 1 or 0 for a tombstone (all varints), rest of the key, value. A row with a stamp has a 0 before the length of the rest of the
@@ -47,7 +65,7 @@ func (b *blockBuilder) fits(key, value []byte, stamp int64) bool {
 		return true
 	}
 	shared := commonPrefix(b.last, key)
-	size := len(b.buf) + min(len(b.first), maxBlockKey) + blockOverhead
+	size := len(b.buf) + min(len(b.first), maxBlockKey) + blockOverhead + boundSize + len(key) - commonPrefix(b.first, key)
 	next := size + len(key) - shared + len(value) + 2 + binary.MaxVarintLen32
 	if stamp != NoStamp {
 		next += stampSize
@@ -92,8 +110,20 @@ func (b *blockBuilder) add(key, value []byte, tombstone bool, stamp int64) {
 	b.rows++
 }
 
-// seal returns the finished block, valid until the next add, and empties the builder.
-func (b *blockBuilder) seal() []byte {
+// seal returns the finished block, valid until the next add, and empties the builder. next is the key of the row behind it, nil when it
+// is the last.
+func (b *blockBuilder) seal(next []byte, first bool) []byte {
+	shared := min(commonPrefix(b.first, next), math.MaxUint16)
+	b.buf = append(b.buf, next[shared:]...)
+	b.buf = binary.BigEndian.AppendUint16(b.buf, uint16(shared))
+	word := uint32(len(next)-shared) << 2
+	if first {
+		word |= 1
+	}
+	if next == nil {
+		word |= 2
+	}
+	b.buf = binary.BigEndian.AppendUint32(b.buf, word)
 	binary.BigEndian.PutUint32(b.buf, Checksum(b.buf[blockHeader:]))
 	b.rows = 0
 	return b.buf
@@ -111,6 +141,7 @@ func commonPrefix(a, b []byte) int {
 
 // blockReader walks the rows of one block.
 type blockReader struct {
+	bound     bound
 	rest      []byte
 	key       []byte
 	shared    int // length of the start that key shares with the key before
@@ -120,14 +151,43 @@ type blockReader struct {
 }
 
 // reset checks a block and stands before its first row.
-func (r *blockReader) reset(block []byte) error {
+func (r *blockReader) reset(block []byte, bounded bool) error {
 	if len(block) < blockHeader {
 		return fmt.Errorf("%w: block of %d bytes", ErrCorrupt, len(block))
 	}
 	if sum := Checksum(block[blockHeader:]); sum != binary.BigEndian.Uint32(block) {
 		return fmt.Errorf("%w: block has checksum %08x, not %08x", ErrCorrupt, sum, binary.BigEndian.Uint32(block))
 	}
-	r.rest, r.key = block[blockHeader:], r.key[:0]
+	r.rest, r.key, r.bound = block[blockHeader:], r.key[:0], bound{}
+	if !bounded {
+		return nil
+	}
+	return r.cutBound()
+}
+
+func (r *blockReader) cutBound() error {
+	end := len(r.rest) - boundSize
+	if end < 0 {
+		return fmt.Errorf("%w: block without an end", ErrCorrupt)
+	}
+	word := binary.BigEndian.Uint32(r.rest[end+2:])
+	b := bound{shared: int(binary.BigEndian.Uint16(r.rest[end:])), first: word&1 != 0, last: word&2 != 0}
+	start := end - int(word>>2)
+	if start < 0 {
+		return fmt.Errorf("%w: end of a block", ErrCorrupt)
+	}
+	b.rest, r.rest = r.rest[start:end], r.rest[:start]
+	rows := r.rest
+	if more, err := r.next(); err != nil || !more {
+		return fmt.Errorf("%w: block without a row", ErrCorrupt)
+	}
+	// The first row shares nothing, so its key is in the block as it is.
+	at := len(rows) - len(r.rest) - len(r.value) - len(r.key)
+	b.own = rows[at : at+len(r.key)]
+	if b.shared > len(b.own) {
+		return fmt.Errorf("%w: end of a block", ErrCorrupt)
+	}
+	r.bound, r.rest, r.key = b, rows, r.key[:0]
 	return nil
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A Bloom filter answers "certainly not" or "perhaps". It is divided into blocks, each a CRC32C and bits; all bits of a key lie in one
+// A Bloom filter of the first two formats answers "certainly not" or "perhaps". It is divided into blocks, each a CRC32C and bits; all bits of a key lie in one
 // block, so that opening a filter reads nothing of it and a question reads one block. With 10 bits a key and 7 probes about 1 % of
 // absent keys get "perhaps".
 const (
@@ -14,20 +14,6 @@ const (
 	bloomBlock  = 512 // bytes
 	bloomBody   = (bloomBlock - 4) * 8
 )
-
-func buildBloom(hashes []uint64) []byte {
-	f := make([]byte, (len(hashes)*bloomBits/bloomBody+1)*bloomBlock)
-	for _, h := range hashes {
-		bloomProbe(bloomFind(f, h)[4:], h, func(b *byte, bit byte) bool {
-			*b |= bit
-			return true
-		})
-	}
-	for block := f; len(block) > 0; block = block[bloomBlock:] {
-		binary.BigEndian.PutUint32(block, Checksum(block[4:bloomBlock]))
-	}
-	return f
-}
 
 func checkBloom(f []byte) error {
 	if len(f) == 0 || len(f)%bloomBlock != 0 {

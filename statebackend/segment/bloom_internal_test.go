@@ -7,7 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestADamagedFilterHidesNothing(t *testing.T) {
+// buildBloom makes a filter as writers of the first two formats did.
+func buildBloom(hashes []uint64) []byte {
+	f := make([]byte, (len(hashes)*bloomBits/bloomBody+1)*bloomBlock)
+	for _, h := range hashes {
+		bloomProbe(bloomFind(f, h)[4:], h, func(b *byte, bit byte) bool {
+			*b |= bit
+			return true
+		})
+	}
+	for block := f; len(block) > 0; block = block[bloomBlock:] {
+		binary.BigEndian.PutUint32(block, Checksum(block[4:bloomBlock]))
+	}
+	return f
+}
+
+func TestADamagedOldFilterHidesNothing(t *testing.T) {
 	hashes := make([]uint64, 3000)
 	for i := range hashes {
 		hashes[i] = Hash(binary.BigEndian.AppendUint64(nil, uint64(i)))
@@ -22,4 +37,41 @@ func TestADamagedFilterHidesNothing(t *testing.T) {
 	}
 	require.ErrorIs(t, checkBloom(f[1:]), ErrCorrupt)
 	require.ErrorIs(t, checkBloom(nil), ErrCorrupt)
+}
+
+func TestADamagedFilterHidesNothing(t *testing.T) {
+	hashes := make([]uint64, 3000)
+	for i := range hashes {
+		hashes[i] = Hash(binary.BigEndian.AppendUint64(nil, uint64(i)))
+	}
+	f := buildFilter(hashes)
+	for _, h := range hashes {
+		require.True(t, filterHas(f, h))
+	}
+	moved := append(append([]byte(nil), f[lineSize:]...), f[:lineSize]...) // sound lines in other places
+	for at := 0; at < len(f); at += lineSize {
+		clear(f[at+4 : at+lineSize-1])
+	}
+	for _, h := range hashes {
+		require.True(t, filterHas(f, h))
+		require.True(t, filterHas(moved, h))
+	}
+}
+
+func TestFiltersRuleOutMostAbsentKeys(t *testing.T) {
+	for _, n := range []int{10, 1000, 100_000} {
+		hashes := make([]uint64, n)
+		for i := range hashes {
+			hashes[i] = Hash(binary.BigEndian.AppendUint64(nil, uint64(i)))
+		}
+		f := buildFilter(hashes)
+		wrong := 0
+		for i := range 100_000 {
+			if filterHas(f, Hash(binary.BigEndian.AppendUint64(nil, uint64(n+i)))) {
+				wrong++
+			}
+		}
+		t.Logf("%d keys: %.2f %% of absent keys are taken for present", n, float64(wrong)/1000)
+		require.Less(t, wrong, 2000) // 2 %
+	}
 }

@@ -8,12 +8,15 @@ import (
 const magic = "weirseg"
 
 // header says what a segment holds. It is the magic, one byte of format version, number of rows, number of drops and the drops
-// (varints), then a CRC32C of all that.
+// (varints), from the third version on the size of the filter (varint), then a CRC32C of all that.
 type header struct {
 	version byte
 	entries uint64
 	drops   []Drop
+	filter  uint64 // bytes; 0 without one
 }
+
+func (h header) bounded() bool { return h.version >= BoundedFormat }
 
 func (h header) append(dst []byte) []byte {
 	start := len(dst)
@@ -25,6 +28,9 @@ func (h header) append(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, uint64(d.State))
 		dst = binary.AppendVarint(dst, d.Namespace)
 	}
+	if h.bounded() {
+		dst = binary.AppendUvarint(dst, h.filter)
+	}
 	return binary.BigEndian.AppendUint32(dst, Checksum(dst[start:]))
 }
 
@@ -35,7 +41,7 @@ func cutHeader(src []byte) (h header, rest []byte, err error) {
 	}
 	h.version = src[len(magic)]
 	if !Readable(uint32(h.version)) {
-		return h, nil, fmt.Errorf("state segment has format %d, this version reads formats %d and %d", h.version, FormatVersion, StampedFormat)
+		return h, nil, fmt.Errorf("state segment has format %d, this version reads formats %d to %d", h.version, FormatVersion, BoundedFormat)
 	}
 	rest = src[len(magic)+1:]
 	ok := true
@@ -53,6 +59,9 @@ func cutHeader(src []byte) (h header, rest []byte, err error) {
 		state := cut()
 		u := cut()
 		h.drops = append(h.drops, Drop{State: uint16(state), Namespace: int64(u>>1) ^ -int64(u&1)})
+	}
+	if h.bounded() {
+		h.filter = cut()
 	}
 	body := len(src) - len(rest)
 	if !ok || len(rest) < 4 || binary.BigEndian.Uint32(rest) != Checksum(src[:body]) {

@@ -7,14 +7,16 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Versions of the format. The second one has rows with stamps; a segment without any is written in the first.
+// Versions of the format. The second one has rows with stamps. In the third, which is the one that is written, each block tells the first
+// key of the block behind it, so that no damage hides rows, and the filter is another one.
 const (
 	FormatVersion = 1
 	StampedFormat = 2
+	BoundedFormat = 3
 )
 
 // Readable reports whether this package reads a version of the format.
-func Readable(version uint32) bool { return version == FormatVersion || version == StampedFormat }
+func Readable(version uint32) bool { return version >= FormatVersion && version <= BoundedFormat }
 
 // NoStamp is the stamp of a row that has none.
 const NoStamp int64 = math.MinInt64

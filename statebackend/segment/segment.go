@@ -5,10 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"time"
-
-	"go.etcd.io/bbolt"
+	"runtime"
+	"runtime/debug"
 )
 
 // Segment is an open segment.
@@ -18,9 +16,9 @@ type Segment struct {
 
 	blocks [][]byte // inline
 
-	db    *bbolt.DB // file
-	tx    *bbolt.Tx // keeps the mapping of the filter
-	bloom []byte
+	path   string
+	pages  *pages // file
+	filter []byte
 }
 
 // OpenInline opens a segment that travelled by value. content must not change.
@@ -41,7 +39,7 @@ func OpenInline(content []byte) (*Segment, error) {
 	return s, nil
 }
 
-// Open opens a segment file whose size must be as given: a shorter file would crash the process when read through its mapping.
+// Open opens a segment file whose size must be as given. It reads a few pages only; damage in the others is met by who reads them.
 func Open(path string, size uint64) (*Segment, error) {
 	s, err := open(path, size)
 	if err != nil {
@@ -50,42 +48,65 @@ func Open(path string, size uint64) (*Segment, error) {
 	return s, nil
 }
 
-func open(path string, size uint64) (*Segment, error) {
-	info, err := os.Stat(path)
+func open(path string, size uint64) (_ *Segment, err error) {
+	p, err := mapPages(path, size)
 	if err != nil {
 		return nil, err
 	}
-	if uint64(info.Size()) != size {
-		return nil, fmt.Errorf("%w: the file has %d bytes, not %d", ErrCorrupt, info.Size(), size)
-	}
-	db, err := bbolt.Open(path, 0o444, &bbolt.Options{ReadOnly: true, Timeout: time.Second, NoStatistics: true})
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	defer func(before bool) { err = errors.Join(err, caught(recover(), before)) }(debug.SetPanicOnFault(true))
+	meta, err := p.bucket(metaBucket)
 	if err != nil {
 		return nil, err
 	}
-	tx, err := db.Begin(false)
+	head, err := meta.get(headerKey)
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, err
 	}
-	s, err := openMeta(tx)
-	if err != nil {
-		return nil, errors.Join(err, tx.Rollback(), db.Close())
-	}
-	s.db, s.tx = db, tx
-	return s, nil
-}
-
-func openMeta(tx *bbolt.Tx) (*Segment, error) {
-	meta := tx.Bucket(metaBucket)
-	if meta == nil || tx.Bucket(blocksBucket) == nil {
-		return nil, fmt.Errorf("%w: no segment in the file", ErrCorrupt)
-	}
-	h, _, err := cutHeader(meta.Get(headerKey))
+	h, _, err := cutHeader(head)
 	if err != nil {
 		return nil, err
 	}
 	s := newSegment(h)
-	s.bloom = meta.Get(bloomKey)
-	return s, checkBloom(s.bloom)
+	s.path, s.pages = path, p
+	if s.filter, err = meta.get(bloomKey); err != nil {
+		return nil, err
+	}
+	if _, err := p.bucket(blocksBucket); err != nil {
+		return nil, err
+	}
+	return s, s.checkFilter()
+}
+
+func (s *Segment) checkFilter() error {
+	if !s.bounded() {
+		return checkBloom(s.filter)
+	}
+	if n := uint64(len(s.filter)); n == 0 || n != s.header.filter || n%lineSize != 0 {
+		return fmt.Errorf("%w: filter of %d bytes, not %d", ErrCorrupt, n, s.header.filter)
+	}
+	return nil
+}
+
+// caught is for a deferred function that reads a mapped file: a page that the disk does not give back, or that is beyond the end of a
+// file that was cut short, is damage and no reason to end the process.
+func caught(panicked any, before bool) error {
+	debug.SetPanicOnFault(before)
+	if panicked == nil {
+		return nil
+	}
+	fault, ok := panicked.(interface {
+		runtime.Error
+		Addr() uintptr
+	})
+	if !ok {
+		panic(panicked)
+	}
+	return fmt.Errorf("%w: %w", ErrCorrupt, fault)
 }
 
 func newSegment(h header) *Segment {
@@ -110,24 +131,30 @@ func (s *Segment) HasDrop(d Drop) bool {
 
 // MayContain reports whether the segment may have a row with the hashed start of a key; false is certain.
 func (s *Segment) MayContain(hash uint64) bool {
-	return s.bloom == nil || bloomHas(s.bloom, hash)
+	switch {
+	case s.filter == nil:
+		return true
+	case s.bounded():
+		return filterHas(s.filter, hash)
+	}
+	return bloomHas(s.filter, hash)
 }
 
 // Close releases the segment; its cursors must be closed before.
 func (s *Segment) Close() error {
-	if s.db == nil {
+	if s.pages == nil {
 		return nil
 	}
-	return errors.Join(s.tx.Rollback(), s.db.Close())
+	p := s.pages
+	s.pages = nil
+	return p.close()
 }
 
 // Cursor walks the rows of a segment in order.
 type Cursor struct {
-	blocks [][]byte
-	at     int
-
-	tx   *bbolt.Tx
-	bolt *bbolt.Cursor
+	segment *Segment
+	at      int   // inline
+	tree    *tree // file
 
 	row   blockReader
 	valid bool
@@ -135,24 +162,20 @@ type Cursor struct {
 }
 
 // NewCursor returns a cursor that stands nowhere.
-func (s *Segment) NewCursor() (*Cursor, error) {
-	if s.db == nil {
-		return &Cursor{blocks: s.blocks}, nil
+func (s *Segment) NewCursor() (_ *Cursor, err error) {
+	c := &Cursor{segment: s}
+	if s.pages == nil {
+		return c, nil
 	}
-	tx, err := s.db.Begin(false)
-	if err != nil {
-		return nil, err
+	defer func(before bool) { err = errors.Join(err, caught(recover(), before)) }(debug.SetPanicOnFault(true))
+	if c.tree, err = s.pages.bucket(blocksBucket); err != nil {
+		return nil, fmt.Errorf("state segment %s: %w", s.path, err)
 	}
-	return &Cursor{tx: tx, bolt: tx.Bucket(blocksBucket).Cursor()}, nil
+	return c, nil
 }
 
 // Close releases the cursor.
-func (c *Cursor) Close() error {
-	if c.tx == nil {
-		return nil
-	}
-	return c.tx.Rollback()
-}
+func (c *Cursor) Close() error { return nil }
 
 // Valid reports whether the cursor stands on a row.
 func (c *Cursor) Valid() bool { return c.valid }
@@ -174,19 +197,34 @@ func (c *Cursor) Stamp() int64 { return c.row.stamp }
 
 // Seek moves to the first row whose key is not less than key.
 func (c *Cursor) Seek(key []byte) {
-	block, ok := c.seekBlock(key)
-	for c.valid = false; ok && c.err == nil; block, ok = c.nextBlock() {
-		if err := c.row.reset(block); err != nil {
-			c.fail(err)
-			return
-		}
-		found, err := c.row.seek(key)
-		c.valid = found
-		if found || err != nil {
-			c.fail(err)
-			return
-		}
+	defer c.guard(debug.SetPanicOnFault(true))
+	c.valid = false
+	if c.err != nil {
+		return
 	}
+	block, ok, err := c.seekBlock(key)
+	if err == nil && !ok && c.segment.bounded() && c.segment.entries > 0 {
+		err = fmt.Errorf("%w: no rows", ErrCorrupt)
+	}
+	for landed := true; ok && err == nil; block, ok, err = c.nextBlock() {
+		if err = c.enter(block, landed); err != nil {
+			break
+		}
+		var found bool
+		if found, err = c.row.seek(key); err != nil {
+			break
+		}
+		if found {
+			if b := c.row.bound; landed && c.segment.bounded() && !b.first && !bytes.Equal(c.row.key, key) && bytes.Equal(c.row.key, b.own) {
+				err = fmt.Errorf("%w: the row belongs into a block before", ErrCorrupt)
+				break
+			}
+			c.valid = true
+			return
+		}
+		landed = false
+	}
+	c.fail(err)
 }
 
 // Next moves to the next row.
@@ -199,79 +237,100 @@ func (c *Cursor) Next() {
 		c.fail(err)
 		return
 	}
-	c.load(c.nextBlock())
+	c.nextRow()
 }
 
-// load moves to the first row of a block.
-func (c *Cursor) load(block []byte, ok bool) {
-	c.valid = ok
-	if !ok || c.err != nil {
-		c.valid = false
-		return
-	}
-	if err := c.row.reset(block); err != nil {
+// nextRow moves to the first row of the next block.
+func (c *Cursor) nextRow() {
+	defer c.guard(debug.SetPanicOnFault(true))
+	c.valid = false
+	block, ok, err := c.nextBlock()
+	if err != nil || !ok {
 		c.fail(err)
 		return
+	}
+	if err := c.firstRow(block, false); err != nil {
+		c.fail(err)
+		return
+	}
+	c.valid = true
+}
+
+// firstRow moves to the first row of a block.
+func (c *Cursor) firstRow(block []byte, landed bool) error {
+	if err := c.enter(block, landed); err != nil {
+		return err
 	}
 	more, err := c.row.next()
 	if err == nil && !more {
 		err = fmt.Errorf("%w: empty block", ErrCorrupt)
 	}
-	c.fail(err)
+	return err
 }
+
+// enter stands before the rows of a block, which is the one behind the block before unless the cursor has just landed there.
+func (c *Cursor) enter(block []byte, landed bool) error {
+	left := c.row.bound
+	if err := c.row.reset(block, c.segment.bounded()); err != nil {
+		return err
+	}
+	if !landed && c.segment.bounded() && (left.last || !left.is(c.row.bound.own)) {
+		return fmt.Errorf("%w: a block is not the one that follows", ErrCorrupt)
+	}
+	return nil
+}
+
+// guard is deferred by what reads the mapping.
+func (c *Cursor) guard(before bool) { c.fail(caught(recover(), before)) }
 
 func (c *Cursor) fail(err error) {
 	if err != nil {
-		c.err, c.valid = err, false
+		name := c.segment.path
+		if name == "" {
+			name = "that travels by value"
+		}
+		c.err, c.valid = fmt.Errorf("state segment %s: %w", name, err), false
 	}
 }
 
 // seekBlock returns the last block that does not begin after key, or the first block.
-func (c *Cursor) seekBlock(key []byte) (block []byte, ok bool) {
-	if c.bolt == nil {
+func (c *Cursor) seekBlock(key []byte) (block []byte, ok bool, err error) {
+	if c.tree == nil {
 		c.at = 0
-		return c.nextInline()
+		return c.nextBlock()
 	}
 	target := key
 	if len(key) > maxBlockKey {
 		target = append(bytes.Clone(key[:maxBlockKey]), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
 	}
-	k, v := c.bolt.Seek(target)
-	if k != nil && bytes.Equal(k, target) {
-		return v, true
-	}
-	if k == nil {
-		k, v = c.bolt.Last()
-	} else {
-		k, v = c.bolt.Prev()
-	}
+	k, v, _, err := c.tree.seek(target)
 	// Blocks whose first keys were cut may lie after key.
-	for len(k) > maxBlockKey && c.beginsAfter(v, key) {
-		k, v = c.bolt.Prev()
+	for err == nil && len(k) > maxBlockKey {
+		if err = c.firstRow(v, true); err != nil || bytes.Compare(c.row.key, key) <= 0 {
+			break
+		}
+		before, block, moved := c.tree.move(-1)
+		if err = moved; err != nil || before == nil {
+			break
+		}
+		k, v = before, block
 	}
-	if k == nil {
-		k, v = c.bolt.First()
-	}
-	return v, k != nil
+	return v, k != nil, err
 }
 
-func (c *Cursor) beginsAfter(block, key []byte) bool {
-	c.load(block, true)
-	return c.valid && bytes.Compare(c.row.key, key) > 0
-}
-
-func (c *Cursor) nextBlock() (block []byte, ok bool) {
-	if c.bolt == nil {
-		return c.nextInline()
+// nextBlock returns the block behind the one that the cursor is in.
+func (c *Cursor) nextBlock() (block []byte, ok bool, err error) {
+	if c.tree != nil {
+		k, v, err := c.tree.move(1)
+		if block, ok = v, k != nil; err != nil {
+			return nil, false, err
+		}
+	} else if ok = c.at < len(c.segment.blocks); ok {
+		c.at++
+		block = c.segment.blocks[c.at-1]
 	}
-	k, v := c.bolt.Next()
-	return v, k != nil
-}
-
-func (c *Cursor) nextInline() (block []byte, ok bool) {
-	if c.at == len(c.blocks) {
-		return nil, false
+	if inside := len(c.row.bound.own) > 0; !ok && inside && !c.row.bound.last {
+		return nil, false, fmt.Errorf("%w: no block behind one that is not the last", ErrCorrupt)
 	}
-	c.at++
-	return c.blocks[c.at-1], true
+	return block, ok, nil
 }

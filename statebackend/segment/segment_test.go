@@ -3,7 +3,6 @@ package segment_test
 import (
 	"bytes"
 	"cmp"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,8 +19,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 type row struct {
 	key, value string
@@ -235,7 +232,7 @@ func TestAnAbortedSegmentLeavesNothing(t *testing.T) {
 	require.NoFileExists(t, path)
 }
 
-// goldenRows are what the golden files of format 1 hold.
+// goldenRows are what the golden files of each format hold.
 func goldenRows() (rows []row, drops []segment.Drop) {
 	for i := range 300 {
 		r := row{key: key(i/100, 1, fmt.Sprintf("key-%04d", i)), value: strings.Repeat("value ", i%20)}
@@ -247,38 +244,46 @@ func goldenRows() (rows []row, drops []segment.Drop) {
 	return rows, []segment.Drop{{State: 2, Namespace: -60000}, {State: 2, Namespace: 60000}}
 }
 
-// Format 1 must stay readable; the files were written by the version that introduced it.
-func TestGoldenFilesOfFormat1(t *testing.T) {
+// Every format must stay readable; the files were written by the version that introduced it. Those of the second and the third have stamps.
+func TestGoldenFiles(t *testing.T) {
 	rows, drops := goldenRows()
-	file, inline := filepath.Join("testdata", "format1.segment"), filepath.Join("testdata", "format1.inline")
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		_ = os.Remove(file)
-		build(t, file, 0, rows, drops...)
-		require.NoError(t, os.WriteFile(inline, build(t, "", 1<<20, rows, drops...).Inline, 0o644))
-	}
-	info, err := os.Stat(file)
-	require.NoError(t, err)
-	content, err := os.ReadFile(inline)
-	require.NoError(t, err)
-	for _, r := range []segment.Result{{Path: file, Size: uint64(info.Size())}, {Inline: content}} {
-		s := open(t, r)
-		require.Equal(t, rows, read(t, s))
-		require.Equal(t, drops, s.Drops())
-		require.Equal(t, uint64(len(rows)), s.Entries())
-		require.True(t, s.HasDrop(drops[1]))
-		for _, r := range rows {
-			require.True(t, s.MayContain(segment.Hash([]byte(r.key))))
+	for format := 1; format <= segment.BoundedFormat; format++ {
+		file, inline := filepath.Join("testdata", fmt.Sprintf("format%d.segment", format)), filepath.Join("testdata", fmt.Sprintf("format%d.inline", format))
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		content, err := os.ReadFile(inline)
+		require.NoError(t, err)
+		require.EqualValues(t, format, content[len("weirseg")])
+		for _, r := range []segment.Result{{Path: file, Size: uint64(info.Size())}, {Inline: content}} {
+			s := open(t, r)
+			require.Equal(t, rows, read(t, s))
+			require.Equal(t, drops, s.Drops())
+			require.Equal(t, uint64(len(rows)), s.Entries())
+			require.True(t, s.HasDrop(drops[1]))
+			c, err := s.NewCursor()
+			require.NoError(t, err)
+			for i, r := range rows {
+				require.True(t, s.MayContain(segment.Hash([]byte(r.key))))
+				c.Seek([]byte(r.key))
+				require.True(t, c.Valid())
+				require.Equal(t, r.key, string(c.Key()))
+				want := segment.NoStamp
+				if format > 1 && i%3 == 0 && !r.tombstone {
+					want = int64(i) - 5
+				}
+				require.Equal(t, want, c.Stamp())
+			}
+			require.NoError(t, c.Close())
+			require.NoError(t, s.Close())
 		}
-		require.NoError(t, s.Close())
 	}
 }
 
 func TestAnUnknownFormatIsRefused(t *testing.T) {
 	content := bytes.Clone(build(t, "", 1<<20, nil).Inline)
-	content[len("weirseg")] = 3
+	content[len("weirseg")] = segment.BoundedFormat + 1
 	_, err := segment.OpenInline(content)
-	require.ErrorContains(t, err, "format 3")
+	require.ErrorContains(t, err, "format 4")
 }
 
 // stamped builds a segment whose every third row has a stamp.
@@ -296,7 +301,7 @@ func stamped(t require.TestingT, path string, inline int, rows []row) segment.Re
 	return result
 }
 
-// Rows with stamps are of the second format; a segment without any is as it always was.
+// Rows with stamps and without lie side by side.
 func TestStamps(t *testing.T) {
 	var rows []row
 	for i := range 3000 {
@@ -304,7 +309,7 @@ func TestStamps(t *testing.T) {
 	}
 	for _, inline := range []int{0, 1 << 20} {
 		result := stamped(t, filepath.Join(t.TempDir(), "s"), inline, rows)
-		require.Equal(t, uint32(segment.StampedFormat), result.Format)
+		require.Equal(t, uint32(segment.BoundedFormat), result.Format)
 		s := open(t, result)
 		require.Equal(t, rows, read(t, s))
 		m, err := segment.NewMerge([]segment.Source{{Segment: s, Groups: keygroup.Range{Last: 10}}}, true)
@@ -326,7 +331,6 @@ func TestStamps(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
 	}
-	require.Equal(t, uint32(segment.FormatVersion), build(t, "", 1<<20, rows[:10]).Format)
 }
 
 func FuzzOpenInline(f *testing.F) {

@@ -45,7 +45,7 @@ type Writer struct {
 	entries uint64
 	groups  keygroup.Range
 	written uint64 // bytes of blocks
-	stamped bool   // any row
+	blocks  int
 	hashes  []uint64
 	filter  []byte // start of the last key that went into the filter
 
@@ -100,12 +100,11 @@ func (w *Writer) add(key, value []byte, tombstone bool, stamp int64) error {
 	w.groups.Last = Group(key)
 	w.last = append(w.last[:0], key...)
 	if !w.block.fits(key, value, stamp) {
-		if err := w.flush(); err != nil {
+		if err := w.flush(key); err != nil {
 			return err
 		}
 	}
 	w.block.add(key, value, tombstone, stamp)
-	w.stamped = w.stamped || stamp != NoStamp
 	w.entries++
 	if part := key[:w.filterLen(key)]; !bytes.Equal(part, w.filter) {
 		w.filter = append(w.filter[:0], part...)
@@ -114,12 +113,13 @@ func (w *Writer) add(key, value []byte, tombstone bool, stamp int64) error {
 	return nil
 }
 
-// flush moves the block being built to where the others are.
-func (w *Writer) flush() error {
+// flush moves the block being built to where the others are. next is the first key of the one behind it, nil for the last.
+func (w *Writer) flush(next []byte) error {
 	if w.block.rows == 0 {
 		return nil
 	}
-	block := w.block.seal()
+	block := w.block.seal(next, w.blocks == 0)
+	w.blocks++
 	w.written += uint64(len(block))
 	if w.db == nil {
 		w.inline = binary.AppendUvarint(w.inline, uint64(len(block)))
@@ -156,7 +156,7 @@ func (w *Writer) spill() error {
 		n, size := binary.Uvarint(rest)
 		block := rest[size : size+int(n)]
 		rest = rest[size+int(n):]
-		if err := r.reset(block); err != nil {
+		if err := r.reset(block, true); err != nil {
 			return err
 		}
 		if _, err := r.next(); err != nil {
@@ -206,10 +206,11 @@ func (w *Writer) blockKey(first []byte) []byte {
 
 // Finish completes the segment. drops apply to older segments.
 func (w *Writer) Finish(drops []Drop) (Result, error) {
-	if err := w.flush(); err != nil {
+	if err := w.flush(nil); err != nil {
 		return Result{}, err
 	}
-	head := header{version: byte(w.format()), entries: w.entries, drops: drops}.append(nil)
+	h := header{version: BoundedFormat, entries: w.entries, drops: drops}
+	head := h.append(nil)
 	if w.db == nil {
 		content := append(head, w.inline...)
 		if len(content) <= w.limit {
@@ -221,9 +222,11 @@ func (w *Writer) Finish(drops []Drop) (Result, error) {
 			return Result{}, err
 		}
 	}
+	filter := buildFilter(w.hashes)
+	h.filter = uint64(len(filter))
 	meta := w.tx.Bucket(metaBucket)
 	meta.FillPercent = 1
-	if err := errors.Join(meta.Put(headerKey, head), meta.Put(bloomKey, buildBloom(w.hashes))); err != nil {
+	if err := errors.Join(meta.Put(headerKey, h.append(nil)), meta.Put(bloomKey, filter)); err != nil {
 		return Result{}, err
 	}
 	if err := w.commit(); err != nil {
@@ -241,14 +244,7 @@ func (w *Writer) Finish(drops []Drop) (Result, error) {
 }
 
 func (w *Writer) result(size uint64, sum uint32, drops []Drop) Result {
-	return Result{Size: size, CRC32C: sum, Entries: w.entries, Drops: len(drops), Groups: w.groups, Format: w.format()}
-}
-
-func (w *Writer) format() uint32 {
-	if w.stamped {
-		return StampedFormat
-	}
-	return FormatVersion
+	return Result{Size: size, CRC32C: sum, Entries: w.entries, Drops: len(drops), Groups: w.groups, Format: BoundedFormat}
 }
 
 // Abort gives up and removes what was written. After Finish it does nothing but remove the file.
