@@ -41,7 +41,7 @@ func cutHeader(src []byte) (h header, rest []byte, err error) {
 	}
 	h.version = src[len(magic)]
 	if !Readable(uint32(h.version)) {
-		return h, nil, fmt.Errorf("state segment has format %d, this version reads formats %d to %d", h.version, FormatVersion, BoundedFormat)
+		return h, nil, fmt.Errorf("%w: it says that it has format %d, this version reads formats %d to %d", ErrCorrupt, h.version, FormatVersion, BoundedFormat)
 	}
 	rest = src[len(magic)+1:]
 	ok := true
