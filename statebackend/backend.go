@@ -63,6 +63,7 @@ type core struct {
 	cfg     Config
 	states  []*declaration
 	byID    map[uint16]*declaration
+	maps    []bool // by id, for maps: of their rows only a part of the key is in Bloom filters
 	dropped []*snapshotv1.StateSchema
 
 	// epoch is the current one. Epochs up to completed are covered by the last completed checkpoint, and versions of epochs up to
@@ -104,6 +105,10 @@ func (c *core) open(ctx context.Context) error {
 	c.byID = make(map[uint16]*declaration, len(c.states))
 	for _, d := range c.states {
 		c.byID[d.id] = d
+		if d.kind == kindMap {
+			c.maps = append(c.maps, make([]bool, max(0, int(d.id)+1-len(c.maps)))...)
+			c.maps[d.id] = true
+		}
 	}
 	var err error
 	if c.segments, err = c.clipRestored(); err != nil {
@@ -184,8 +189,8 @@ func storageError(op string, err error) error {
 }
 
 func (c *core) filterLen(row []byte) int {
-	if d := c.byID[segment.State(row)]; d != nil {
-		return d.filterLen(row)
+	if id := segment.State(row); int(id) < len(c.maps) && c.maps[id] {
+		return c.byID[id].filterLen(row)
 	}
 	return len(row)
 }

@@ -7,7 +7,7 @@ import (
 
 // ShrinkLimits makes b cut and merge segments at small sizes, so that small states go every way.
 func ShrinkLimits[K comparable](b *Backend[K]) {
-	b.core.limits = limits{inline: 256, soft: 64, hard: 4 << 10, pieces: 4, maxRuns: 3, fan: 3, maxDepth: 5, maxSegments: 64, sweepFrom: 150, step: 64, smallState: 100, smallDeltas: 32, minRoom: 1}
+	b.core.limits = limits{inline: 256, soft: 64, hard: 4 << 10, pieces: 4, maxRuns: 3, fan: 3, maxDepth: 5, maxSegments: 64, sweepFrom: 150, step: 64, smallState: 100, smallDeltas: 32, minRoom: 1, delta: 500}
 }
 
 // Evicting reports whether rows of b may be in segments only.

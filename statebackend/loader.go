@@ -46,7 +46,7 @@ func (c *core) load(ctx context.Context, sources []segment.Source, generation in
 		if err := batches[id].decode(m.Key(), m.Value(), stamp(m.Stamp())); err != nil {
 			return c.decodeError(m.Key(), err)
 		}
-		d.measure(len(m.Key()) + len(m.Value()))
+		d.measure(1, len(m.Key())+len(m.Value()))
 		if rows++; rows < loadChunk {
 			continue
 		}

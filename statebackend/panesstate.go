@@ -1,5 +1,10 @@
 package statebackend
 
+import (
+	"cmp"
+	"slices"
+)
+
 // panesState is Panes as the backend sees it.
 type panesState[K comparable, A any] struct{ *Panes[K, A] }
 
@@ -72,19 +77,20 @@ func (s panesState[K, A]) changes(from uint64) changes {
 
 // paneChanges are the versions of some epochs, without those of panes that were dropped later.
 type paneChanges[K comparable, A any] struct {
-	s        *Panes[K, A]
-	frozen   []frozenPanes[K, A]
-	from     uint64
-	versions []*cell[K, A]
-	panes    []changedRun
-	run      int // of the row that was asked for last
-	gone     []int64
+	s      *Panes[K, A]
+	frozen []frozenPanes[K, A]
+	from   uint64
+	refs   []uint32
+	panes  []changedRun[K, A]
+	run    int // of the version that appendTo was called for last
+	gone   []int64
 }
 
 // changedRun is versions of one pane that follow each other, up to one.
-type changedRun struct {
-	at int64
-	to int
+type changedRun[K comparable, A any] struct {
+	at     int64
+	to     int
+	chunks []*chunk[K, A]
 }
 
 func (c *paneChanges[K, A]) collect() int {
@@ -95,8 +101,8 @@ func (c *paneChanges[K, A]) collect() int {
 			if dropped[p.at] {
 				continue
 			}
-			c.versions = appendVersions(c.versions, p.chunks, &p.dirty)
-			c.panes = append(c.panes, changedRun{p.at, len(c.versions)})
+			c.refs = appendRefs(c.refs, &p.dirty)
+			c.panes = append(c.panes, changedRun[K, A]{p.at, len(c.refs), p.chunks})
 		}
 		for _, d := range c.frozen[i].dropped {
 			dropped[d.at] = true
@@ -106,25 +112,28 @@ func (c *paneChanges[K, A]) collect() int {
 			}
 		}
 	}
-	return len(c.versions)
+	return len(c.refs)
 }
 
-func (c *paneChanges[K, A]) appendRow(dst []byte, i int) []byte {
-	if i == 0 {
-		c.run = 0
-	}
+func (c *paneChanges[K, A]) appendTo(dst []byte, i int, value bool) (_ []byte, key int, _ fate, err error) {
 	for i >= c.panes[c.run].to {
-		c.run++ // rows are asked for in order
+		c.run++
 	}
-	return c.s.b.namespaceRow(dst, c.s.d, c.panes[c.run].at, c.versions[i].key)
+	p, start := &c.panes[c.run], len(dst)
+	e := at(p.chunks, c.refs[i])
+	dst = c.s.b.namespaceRow(dst, c.s.d, p.at, e.key)
+	key = len(dst) - start
+	if value {
+		dst, err = c.s.codec.Append(dst, e.value)
+	}
+	return dst, key, alive, err
 }
-
-func (c *paneChanges[K, A]) tombstone(int) (dead, needed bool) { return false, false }
 
 func (c *paneChanges[K, A]) stamp(int) stamp { return noStamp }
 
 func (c *paneChanges[K, A]) appendValue(dst []byte, i int) ([]byte, error) {
-	return c.s.codec.Append(dst, c.versions[i].value)
+	run, _ := slices.BinarySearchFunc(c.panes, i+1, func(p changedRun[K, A], to int) int { return cmp.Compare(p.to, to) })
+	return c.s.codec.Append(dst, at(c.panes[run].chunks, c.refs[i]).value)
 }
 
 func (c *paneChanges[K, A]) drops() []int64 { return c.gone }

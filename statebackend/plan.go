@@ -24,6 +24,8 @@ type limits struct {
 	smallDeltas uint64
 	// minRoom is the least number of entries that are added between two looks at the memory in use.
 	minRoom int
+	// delta is how much of a snapshot's changes is encoded at once; values beyond it are encoded one by one as they are written.
+	delta uint64
 	// wasteRows is how many useless rows are never worth a new base.
 	wasteRows uint64
 }
@@ -31,7 +33,7 @@ type limits struct {
 // defaultLimits keep segments below 128 MiB, Bloom filter included.
 var defaultLimits = limits{
 	inline: 16 << 10, soft: 1 << 20, hard: 112 << 20, pieces: 64, maxRuns: 8, fan: 24, maxDepth: 96, maxSegments: 512, sweepFrom: 64 << 20,
-	step: 8 << 20, pace: 4, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, wasteRows: 10_000,
+	step: 8 << 20, pace: 4, smallState: 4 << 20, smallDeltas: 64 << 10, minRoom: 64, delta: 32 << 20, wasteRows: 10_000,
 }
 
 // piece is the size after which a segment of a run ends. A sweep frees storage file by file, so each file is a small part of the state,

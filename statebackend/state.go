@@ -34,15 +34,15 @@ type declaration struct {
 	rows, rowBytes atomic.Int64
 }
 
-// measure takes note of the size of an encoded row. The mean is of late rows rather than of all. One goroutine at a time calls it
-// while others read.
-func (d *declaration) measure(size int) {
+// measure takes note of the size of encoded rows. The mean is of late rows rather than of all. One goroutine at a time calls it while
+// others read.
+func (d *declaration) measure(rows, size int) {
 	const window = 1 << 16
-	rows, bytes := d.rows.Load(), d.rowBytes.Load()
-	if rows >= window {
-		rows, bytes = rows/2, bytes/2
+	n, bytes := d.rows.Load(), d.rowBytes.Load()
+	if n >= window {
+		n, bytes = n/2, bytes/2
 	}
-	d.rows.Store(rows + 1)
+	d.rows.Store(n + int64(rows))
 	d.rowBytes.Store(bytes + int64(size))
 }
 
@@ -98,11 +98,10 @@ type batch interface {
 
 // changes are the rows of a state that a snapshot writes.
 type changes interface {
-	// collect gathers the versions, newest first, and returns their number.
+	// collect gathers the versions, the newest of each row first, and returns their number. appendTo is called for them in order.
 	collect() int
-	appendRow(dst []byte, i int) []byte
-	// tombstone reports whether version i says that there is no row, or has expired, and whether the segments before it may hold one.
-	tombstone(i int) (dead, needed bool)
+	// appendTo appends the key of version i's row, and if asked for the value of one that is alive. It returns the length of the key.
+	appendTo(dst []byte, i int, value bool) (_ []byte, key int, _ fate, _ error)
 	appendValue(dst []byte, i int) ([]byte, error)
 	stamp(i int) stamp
 	// drops returns the namespaces that the segments before may hold and that are gone.

@@ -46,41 +46,52 @@ func (b *tableBatch[TK, V]) apply() {
 // tableChanges are the versions of some epochs. Nothing in them changes while a snapshot that holds them is written.
 type tableChanges[TK comparable, V any] struct {
 	rowChanges[TK, V]
-	frozen   []frozenRefs
-	chunks   []*chunk[TK, V]
-	versions []*cell[TK, V]
+	frozen []frozenRefs
+	chunks []*chunk[TK, V]
+	refs   []uint32
 }
 
 func (c *tableChanges[TK, V]) collect() int {
 	for i := len(c.frozen) - 1; i >= 0 && c.frozen[i].epoch > c.from; i-- {
-		c.versions = appendVersions(c.versions, c.chunks, &c.frozen[i].dirty)
+		c.refs = appendRefs(c.refs, &c.frozen[i].dirty)
 	}
-	return len(c.versions)
+	return len(c.refs)
 }
 
-func appendVersions[K comparable, V any](dst []*cell[K, V], chunks []*chunk[K, V], dirty *dirtySet[uint32]) []*cell[K, V] {
-	dst = slices.Grow(dst, dirty.len())
+// appendRefs appends the versions of an epoch in the order in which they lie in memory.
+func appendRefs(dst []uint32, dirty *dirtySet[uint32]) []uint32 {
+	var s sorter
+	s.begin(dirty.len())
+	i, all := 0, uint64(0)
 	for _, refs := range dirty.chunks {
 		for _, ref := range refs {
-			dst = append(dst, at(chunks, ref))
+			s.items[i].head = uint64(ref)
+			all |= uint64(ref)
+			i++
 		}
+	}
+	s.sort(all)
+	dst = slices.Grow(dst, len(s.items))
+	for _, it := range s.items {
+		dst = append(dst, uint32(it.head))
 	}
 	return dst
 }
 
-func (c *tableChanges[TK, V]) appendRow(dst []byte, i int) []byte {
-	return c.row(dst, c.versions[i].key)
+func (c *tableChanges[TK, V]) appendTo(dst []byte, i int, value bool) ([]byte, int, fate, error) {
+	e := at(c.chunks, c.refs[i])
+	return c.append(dst, e.key, e.value, e.deleted, uint64(e.born), value)
 }
 
-func (c *tableChanges[TK, V]) tombstone(i int) (dead, needed bool) {
-	e := c.versions[i]
-	return c.dead(e.deleted, e.value), uint64(e.born) <= c.from
+func (c *tableChanges[TK, V]) stamp(i int) stamp {
+	if c.aging == nil {
+		return noStamp
+	}
+	return c.aging.age(at(c.chunks, c.refs[i]).value)
 }
-
-func (c *tableChanges[TK, V]) stamp(i int) stamp { return c.stampOf(c.versions[i].value) }
 
 func (c *tableChanges[TK, V]) appendValue(dst []byte, i int) ([]byte, error) {
-	return c.append(dst, c.versions[i].value)
+	return c.encode(dst, at(c.chunks, c.refs[i]).value)
 }
 
 // rowChanges is how changed rows of a state are written.
@@ -91,18 +102,23 @@ type rowChanges[TK comparable, V any] struct {
 	aging *aging[V]
 }
 
-func (c *rowChanges[TK, V]) dead(deleted bool, v V) bool {
-	return deleted || c.aging != nil && c.aging.gone(c.aging.age(v))
-}
-
-func (c *rowChanges[TK, V]) stampOf(v V) stamp {
-	if c.aging == nil {
-		return noStamp
+func (c *rowChanges[TK, V]) append(dst []byte, k TK, v V, deleted bool, born uint64, value bool) (_ []byte, key int, _ fate, err error) {
+	start := len(dst)
+	dst = c.row(dst, k)
+	key = len(dst) - start
+	switch {
+	case deleted || c.aging != nil && c.aging.gone(c.aging.age(v)):
+		if born <= c.from {
+			return dst, key, buried, nil
+		}
+		return dst, key, neverWas, nil
+	case value:
+		dst, err = c.encode(dst, v)
 	}
-	return c.aging.age(v)
+	return dst, key, alive, err
 }
 
-func (c *rowChanges[TK, V]) append(dst []byte, v V) ([]byte, error) {
+func (c *rowChanges[TK, V]) encode(dst []byte, v V) ([]byte, error) {
 	if c.aging != nil && c.aging.trim != nil {
 		v = c.aging.trim(v, &c.aging.horizon)
 	}
@@ -127,17 +143,18 @@ func (c *journalChanges[TK, V]) collect() int {
 	return len(c.versions)
 }
 
-func (c *journalChanges[TK, V]) appendRow(dst []byte, i int) []byte {
-	return c.row(dst, c.versions[i].key)
-}
-
-func (c *journalChanges[TK, V]) tombstone(i int) (dead, needed bool) {
+func (c *journalChanges[TK, V]) appendTo(dst []byte, i int, value bool) ([]byte, int, fate, error) {
 	e := c.versions[i]
-	return c.dead(e.deleted, e.value), e.born <= c.from
+	return c.append(dst, e.key, e.value, e.deleted, e.born, value)
 }
 
-func (c *journalChanges[TK, V]) stamp(i int) stamp { return c.stampOf(c.versions[i].value) }
+func (c *journalChanges[TK, V]) stamp(i int) stamp {
+	if c.aging == nil {
+		return noStamp
+	}
+	return c.aging.age(c.versions[i].value)
+}
 
 func (c *journalChanges[TK, V]) appendValue(dst []byte, i int) ([]byte, error) {
-	return c.append(dst, c.versions[i].value)
+	return c.encode(dst, c.versions[i].value)
 }

@@ -1,11 +1,9 @@
 package statebackend
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
@@ -71,111 +69,6 @@ func (f *Frozen) write(ctx context.Context) (_ version, err error) {
 	}
 	v.segments, err = merged.upload(ctx, v.segments[:from], from == 0)
 	return v, err
-}
-
-// rowRef is a changed row: version i of a state.
-type rowRef struct {
-	key   []byte
-	state int32
-	i     int32
-}
-
-// writeDelta writes the changed rows in order and returns the dropped namespaces.
-func (f *Frozen) writeDelta(ctx context.Context, out *output) (drops []segment.Drop, err error) {
-	refs, err := f.changedRows()
-	if err != nil {
-		return nil, err
-	}
-	if len(f.before.segments) == 0 {
-		size, err := f.sizeOf(refs)
-		if err != nil {
-			return nil, err
-		}
-		out.piece = f.core.limits.piece(size, size)
-	}
-	slices.SortFunc(refs, func(a, b rowRef) int {
-		return cmp.Or(bytes.Compare(a.key, b.key), cmp.Compare(a.i, b.i)) // of one key the newest first
-	})
-	var value []byte
-	for n, ref := range refs {
-		if n > 0 && bytes.Equal(ref.key, refs[n-1].key) {
-			continue
-		}
-		if n%4096 == 0 && ctx.Err() != nil {
-			return nil, &StorageError{Op: "write state", Err: ctx.Err()}
-		}
-		ch := f.changes[ref.state]
-		dead, needed := ch.tombstone(int(ref.i))
-		if dead && !needed {
-			continue
-		}
-		value = value[:0]
-		if !dead {
-			if value, err = ch.appendValue(value, int(ref.i)); err != nil {
-				return nil, fmt.Errorf("state %q: encode a value: %w", f.core.states[ref.state].name, err)
-			}
-		}
-		if err := out.add(ref.key, value, dead, int64(ch.stamp(int(ref.i)))); err != nil {
-			return nil, err
-		}
-		f.core.states[ref.state].measure(len(ref.key) + len(value))
-	}
-	for i, ch := range f.changes {
-		for _, namespace := range ch.drops() {
-			drops = append(drops, segment.Drop{State: f.core.states[i].id, Namespace: namespace})
-		}
-	}
-	return drops, nil
-}
-
-// sizeOf estimates the size of rows by some of them.
-func (f *Frozen) sizeOf(refs []rowRef) (uint64, error) {
-	const samples = 256
-	step := max(1, len(refs)/samples)
-	var value []byte
-	var size, rows uint64
-	for i := 0; i < len(refs); i += step {
-		ref := refs[i]
-		rows++
-		size += uint64(len(ref.key))
-		if dead, _ := f.changes[ref.state].tombstone(int(ref.i)); dead {
-			continue
-		}
-		var err error
-		if value, err = f.changes[ref.state].appendValue(value[:0], int(ref.i)); err != nil {
-			return 0, fmt.Errorf("state %q: encode a value: %w", f.core.states[ref.state].name, err)
-		}
-		size += uint64(len(value))
-	}
-	return size / max(1, rows) * uint64(len(refs)), nil
-}
-
-// changedRows returns every version with its row's key.
-func (f *Frozen) changedRows() ([]rowRef, error) {
-	total := 0
-	counts := make([]int, len(f.changes))
-	for s, ch := range f.changes {
-		counts[s] = ch.collect()
-		total += counts[s]
-	}
-	refs := make([]rowRef, 0, total)
-	var arena []byte
-	for s, ch := range f.changes {
-		for i := range counts[s] {
-			if cap(arena)-len(arena) < 1<<10 {
-				arena = make([]byte, 0, 1<<18)
-			}
-			start := len(arena)
-			arena = ch.appendRow(arena, i)
-			key := arena[start:len(arena):len(arena)]
-			if group := segment.Group(key); !f.core.cfg.KeyGroups.Contains(group) {
-				return nil, fmt.Errorf("state %q: %w: row %x is in key group %d, this subtask has %d to %d; is the key function deterministic?",
-					f.core.states[s].name, ErrForeignKey, key, group, f.core.cfg.KeyGroups.First, f.core.cfg.KeyGroups.Last)
-			}
-			refs = append(refs, rowRef{key: key, state: int32(s), i: int32(i)})
-		}
-	}
-	return refs, nil
 }
 
 // merge writes the rows of segments and of the delta's parts as one run. Without older segments before them, tombstones and drops have
