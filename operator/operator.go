@@ -29,6 +29,12 @@ type Collector[T any] interface {
 	Collect(v T, timestamp int64) error
 }
 
+// Expecter is implemented by a Collector that likes to know of records before it gets them, to have at hand what it needs for them.
+type Expecter[T any] interface {
+	// Expect tells of a few dozen records that are about to be collected. It changes nothing and keeps none of them.
+	Expect(vs []T)
+}
+
 // Program is a compiled job: its graph, and how to build the instances of its operators and edges.
 type Program struct {
 	Graph *graph.Graph

@@ -55,13 +55,20 @@ func (e *edge[T]) NewReader(in any) (Reader, error) {
 	if !ok {
 		return nil, fmt.Errorf("the edge carries records of type %T, the operator takes %T", *new(T), in)
 	}
-	return &reader[T]{pool: e.pool, out: out}, nil
+	r := &reader[T]{pool: e.pool, out: out}
+	r.expecter, _ = in.(Expecter[T])
+	return r, nil
 }
+
+// expected is how many records an Expecter is told of at a time: few enough to stay in the processor's first cache with what belongs
+// to them.
+const expected = 32
 
 // reader passes batches to an operator.
 type reader[T any] struct {
-	pool *batchPool[T]
-	out  Collector[T]
+	pool     *batchPool[T]
+	out      Collector[T]
+	expecter Expecter[T] // nil unless out is one
 }
 
 // Batch implements Reader.
@@ -71,6 +78,9 @@ func (r *reader[T]) Batch(b Batch) error {
 		return fmt.Errorf("%w: a batch of %T on an edge of %T", ErrBatch, b, *new(T))
 	}
 	for i, v := range typed.values {
+		if r.expecter != nil && i%expected == 0 {
+			r.expecter.Expect(typed.values[i:min(i+expected, len(typed.values))])
+		}
 		if err := r.out.Collect(v, typed.timestamps[i]); err != nil {
 			return err
 		}

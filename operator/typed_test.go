@@ -331,3 +331,46 @@ func TestMalformedBatches(t *testing.T) {
 		require.ErrorIs(t, reader.Encoded(data), operator.ErrBatch, name)
 	}
 }
+
+// watchful is a collector that notes what it is told to expect.
+type watchful struct {
+	expected, got []int
+	early         bool
+}
+
+func (w *watchful) Expect(vs []int) { w.expected = append(w.expected, vs...) }
+
+func (w *watchful) Collect(v int, _ int64) error {
+	w.early = w.early || len(w.expected) <= len(w.got)
+	w.got = append(w.got, v)
+	return nil
+}
+
+func TestACollectorIsToldOfRecordsToCome(t *testing.T) {
+	e := operator.NewEdge(graph.Forward, codecOf[int](t))
+	w := &watchful{}
+	r, err := e.NewReader(w)
+	require.NoError(t, err)
+	var sent []operator.Batch
+	out := e.NewWriter(operator.WriterConfig{Channels: []operator.Channel{keep{&sent}}})
+	for i := range 100 {
+		require.NoError(t, out.Collector().(operator.Collector[int]).Collect(i, 0))
+	}
+	require.NoError(t, out.Flush())
+	for _, b := range sent {
+		require.NoError(t, r.Batch(b))
+	}
+	require.Len(t, w.got, 100)
+	require.Equal(t, w.got, w.expected)
+	require.False(t, w.early, "a record came before it was expected")
+}
+
+// keep is a channel that keeps what is sent.
+type keep struct{ sent *[]operator.Batch }
+
+func (keep) BatchRecords() int { return operator.MaxBatchRecords }
+
+func (k keep) Send(b operator.Batch) error {
+	*k.sent = append(*k.sent, b)
+	return nil
+}

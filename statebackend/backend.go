@@ -18,6 +18,8 @@ import (
 type Backend[K comparable] struct {
 	core *core
 	key  codec.Key[K]
+	// expecting are the states that want to know of keys to come.
+	expecting []expecting[K]
 }
 
 // New returns a backend for keys of type K. States are declared on it before it is opened.
@@ -35,7 +37,14 @@ func New[K comparable](cfg Config, key codec.Key[K]) *Backend[K] {
 
 // Open matches the declared states with the restored ones, which takes an error that is ErrSchema when they do not fit, and opens the
 // restored segments. ctx ends the fetching of segments, not the loading of rows, which goes on until Close.
-func (b *Backend[K]) Open(ctx context.Context) error { return b.core.open(ctx) }
+func (b *Backend[K]) Open(ctx context.Context) error {
+	for _, d := range b.core.states {
+		if e, ok := d.state.(expecting[K]); ok {
+			b.expecting = append(b.expecting, e)
+		}
+	}
+	return b.core.open(ctx)
+}
 
 // Freeze fixes the state as it is now for a checkpoint; with full the snapshot will refer to no older segment. It takes constant time.
 // The caller either writes the frozen state or discards it.
@@ -51,6 +60,33 @@ func (b *Backend[K]) Bytes() int64 { return b.core.bytes() }
 
 // Over reports whether the state in memory exceeds the memory budget with everything evicted that could be. It is for each record.
 func (b *Backend[K]) Over() bool { return b.core.memory.excess > 0 }
+
+// Expects reports whether Expect would be of use.
+func (b *Backend[K]) Expects() bool {
+	for _, e := range b.expecting {
+		if e.expects() {
+			return true
+		}
+	}
+	return false
+}
+
+// Expect tells that records with keys are about to be handled, so that what memory has of them is under way when they are. It changes
+// nothing, and is for a few dozen keys at a time.
+func (b *Backend[K]) Expect(keys []K) {
+	for _, e := range b.expecting {
+		if e.expects() {
+			e.expect(keys)
+		}
+	}
+}
+
+// expecting is implemented by states that have rows by key.
+type expecting[K comparable] interface {
+	// expects reports whether the state is large.
+	expects() bool
+	expect(keys []K)
+}
 
 // Pressure tells how the state in memory stands with the memory budget. It costs nothing.
 func (b *Backend[K]) Pressure() Pressure { return b.core.pressure() }

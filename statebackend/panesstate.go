@@ -47,6 +47,11 @@ func (s panesState[K, A]) bytes(perRow int64) int64 {
 	return int64(s.held()) * (perRow + rowOverhead[K, A]())
 }
 
+// What is expected is about the pane of the record before.
+func (s panesState[K, A]) expects() bool { return s.last != nil && s.last.rows.large() }
+
+func (s panesState[K, A]) expect(keys []K) { s.last.rows.fetch(keys) }
+
 func (s panesState[K, A]) held() int { return s.count() }
 
 // evict goes through the panes in an arbitrary order.

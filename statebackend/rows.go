@@ -19,6 +19,8 @@ type rows[K comparable, V any] struct {
 	word bool
 	seed maphash.Seed
 	salt uint64
+	// fetched keeps the compiler from leaving out loads.
+	fetched uint32
 	// place is where the last sample began, in parts of 2^32.
 	place uint32
 }
@@ -41,6 +43,9 @@ func (r *rows[K, V]) hash(k K) uint32 {
 	}
 	return uint32(maphash.Comparable(r.seed, k) >> 32)
 }
+
+// fetchAtOnce is how many loads are under way at a time: about as many as a processor keeps track of.
+const fetchAtOnce = 16
 
 func (r *rows[K, V]) len() int { return r.n }
 
@@ -65,6 +70,43 @@ func (r *rows[K, V]) find(k K) (uint32, *cell[K, V]) {
 			r.recent, r.recentRef = v, ref
 			return ref, v
 		}
+	}
+}
+
+// cachedBytes is the size of rows that a processor has in its caches anyway.
+const cachedBytes = 4 << 20
+
+// large reports whether rows take long to be loaded.
+func (r *rows[K, V]) large() bool { return uintptr(r.n)*(unsafe.Sizeof(cell[K, V]{})+12) > cachedBytes }
+
+// fetch makes the processor load what find needs for keys that it will soon be called for. Of a table larger than its caches each of
+// the two loads waits for memory; here those of many keys wait at once.
+func (r *rows[K, V]) fetch(keys []K) {
+	var found [fetchAtOnce]struct{ hash, slot uint32 }
+	for len(keys) > 0 {
+		n := min(len(keys), fetchAtOnce)
+		for i, k := range keys[:n] {
+			hash := r.hash(k)
+			slots := r.index.slots(hash)
+			found[i].hash, found[i].slot = hash, uint32(slots[hash&uint32(len(slots)-1)])
+		}
+		sum := uint32(0)
+		for i := range found[:n] {
+			hash, first := found[i].hash, found[i].slot
+			slots := r.index.slots(hash)
+			mask := uint32(len(slots) - 1)
+			for at := hash & mask; first != 0; at = (at + 1) & mask {
+				slot := slots[at]
+				if uint32(slot>>32) == hash {
+					sum += r.at(uint32(slot) - 1).epoch
+				}
+				if slot == 0 || uint32(slot>>32) == hash {
+					break
+				}
+			}
+		}
+		r.fetched += sum
+		keys = keys[n:]
 	}
 }
 

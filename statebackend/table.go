@@ -52,6 +52,10 @@ func (t *table[TK, V]) get(k TK) (*cell[TK, V], error) {
 	return t.read(k)
 }
 
+func (t *table[TK, V]) expects() bool { return t.rows.large() }
+
+func (t *table[TK, V]) expect(keys []TK) { t.rows.fetch(keys) }
+
 // read looks for a row that is not in memory in the segments.
 func (t *table[TK, V]) read(k TK) (*cell[TK, V], error) {
 	row := t.appendRow(t.core.scratch[:0], k)

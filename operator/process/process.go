@@ -56,6 +56,7 @@ type instance[K comparable, T, R any] struct {
 	aging bool
 	event int64
 	c     Context[K, R]
+	keys  []K // of records to come
 }
 
 var (
@@ -95,6 +96,11 @@ func (p *instance[K, T, R]) tick(timestamp int64) {
 	if p.aging {
 		p.backend.SetTime(p.rt.Clock.Now().UnixMilli(), p.event, timestamp)
 	}
+}
+
+// Expect implements operator.Expecter.
+func (p *instance[K, T, R]) Expect(vs []T) {
+	p.keys = keyed.Expect(p.backend, p.keys, vs, p.cfg.Key)
 }
 
 // Collect implements operator.Collector.

@@ -74,6 +74,7 @@ type instance[K comparable, T, A, R any] struct {
 	fresh     bool   // pane and verdict are up to date
 	fired     fired  // as restored; in processing time only
 	scratch   []byte // a key's encoding
+	keys      []K    // of records to come
 
 	emit   func(R) error
 	emitAt int64
@@ -106,6 +107,11 @@ func (w *instance[K, T, A, R]) Open(ctx context.Context, rt *operator.Runtime) e
 		w.next = min(w.next, w.trigger.judge(pane).next)
 	}
 	return nil
+}
+
+// Expect implements operator.Expecter.
+func (w *instance[K, T, A, R]) Expect(vs []T) {
+	w.keys = keyed.Expect(w.backend, w.keys, vs, w.cfg.Key)
 }
 
 // add takes a record that belongs to time t.

@@ -72,6 +72,20 @@ func Finish(s *snapshotv1.OperatorSnapshot, frozen *statebackend.Frozen) operato
 	}
 }
 
+// Expect tells a backend of the keys of records to come. It returns keys, which is memory to use, for the next time.
+func Expect[K comparable, T any](b *statebackend.Backend[K], keys []K, vs []T, key func(T) K) []K {
+	if !b.Expects() {
+		return keys
+	}
+	keys = keys[:0]
+	for _, v := range vs {
+		keys = append(keys, key(v))
+	}
+	b.Expect(keys)
+	clear(keys) // keeps nothing alive
+	return keys
+}
+
 // pause is how long a record waits while changed state exceeds the memory budget: long enough for the state to grow slowly, and short
 // enough for the barrier behind to come through.
 const pause = time.Millisecond
