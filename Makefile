@@ -37,7 +37,7 @@ TESTFLAGS := -shuffle=on -vet=off -ldflags=-w
 # Packages whose tests start processes and brokers; they run one after the other, after the rest.
 E2E      := ./test/...
 
-.PHONY: help build demo kafka test test-unit test-race test-explore test-e2e test-robustness mutations fuzz bench bench-latency bench-state lint fix generate verify check-go check-test-tools
+.PHONY: help build demo kafka test test-unit test-race test-explore test-e2e test-robustness mutations fuzz bench bench-latency bench-control bench-state lint fix generate verify check-go check-test-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | awk -F ':.*?## ' '{printf "  %-17s %s\n", $$1, $$2}'
@@ -93,6 +93,9 @@ bench: check-test-tools ## measure against a hand-written program, see bench/REA
 
 bench-latency: check-test-tools ## measure how long records take until they are visible: make bench-latency QUICK=1 OUT=figures.csv
 	go run ./bench -latency $(if $(QUICK),-quick) $(if $(OUT),-out $(OUT))
+
+bench-control: check-go ## measure the control plane with simulated TaskManagers: make bench-control CONTROL_ARGS="-taskmanagers 100 -jobs 50"
+	go run ./bench/control $(CONTROL_ARGS)
 
 bench-state: check-go ## measure large state: pauses, written bytes, restores, a memory budget; takes some minutes and 8 GB of disk
 	go run ./bench/state

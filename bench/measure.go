@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/weir-stream/weir/bench/internal/process"
 )
 
 const (
@@ -49,7 +51,7 @@ func (b *bench) measure(ctx context.Context, e engine, w workload, in input, out
 	if err != nil {
 		return result{}, err
 	}
-	rss, err := peak(running)
+	rss, err := process.Peak(running...)
 	if err != nil {
 		return result{}, err
 	}
@@ -98,7 +100,7 @@ func (b *bench) watch(ctx context.Context, topic string, want int64, pids func()
 			if err != nil {
 				return first, last, err
 			}
-			used, err := cpu(running)
+			used, err := process.CPU(running...)
 			if err != nil {
 				return first, last, err
 			}

@@ -56,7 +56,8 @@ func TestDeploysAndCheckpoints(t *testing.T) {
 			require.Len(t, p.GetTasks(), 2)
 		}
 	})
-	require.Len(t, c.fakes.lastStart().GetAddresses(), 4)
+	require.Len(t, c.fakes.lastStart().GetWorkers(), 2)
+	require.Len(t, c.fakes.lastStart().GetWorkers()[0].GetSlots(), 1, "one for the two tasks")
 
 	list, err := c.jobs().ListCheckpoints(t.Context(), &jobv1.ListCheckpointsRequest{Job: id})
 	require.NoError(t, err)

@@ -9,6 +9,8 @@ import (
 type commits struct {
 	workers []string
 	acked   map[string]uint64
+	// counts is the number of workers by what they have acknowledged, so that no acknowledgement looks at every worker.
+	counts map[uint64]int
 	// target is the newest completed checkpoint; 0 before the first.
 	target uint64
 	// noticed is when workers were last told about target; zero when they have not been.
@@ -22,7 +24,11 @@ type commits struct {
 }
 
 func newCommits(workers []string) commits {
-	return commits{workers: workers, acked: make(map[string]uint64, len(workers))}
+	c := commits{workers: workers, acked: make(map[string]uint64, len(workers)), counts: map[uint64]int{0: len(workers)}}
+	for _, w := range workers {
+		c.acked[w] = 0
+	}
+	return c
 }
 
 func (c *commits) complete(id uint64, transactions bool) {
@@ -41,10 +47,16 @@ const mostUncommitted = 2
 // behind reports whether the commits are too far behind the completions for another checkpoint.
 func (c *commits) behind() bool { return len(c.uncommitted) >= mostUncommitted }
 
-// ack ignores what cannot be: a checkpoint that nobody was told to commit.
+// ack ignores what cannot be, a checkpoint that nobody was told to commit, and what is known.
 func (c *commits) ack(worker string, id uint64) {
-	if id <= c.target {
-		c.acked[worker] = max(c.acked[worker], id)
+	before, known := c.acked[worker]
+	if !known || id > c.target || id <= before {
+		return
+	}
+	c.acked[worker] = id
+	c.counts[id]++
+	if c.counts[before]--; c.counts[before] == 0 {
+		delete(c.counts, before)
 	}
 	done := c.everywhere()
 	c.uncommitted = slices.DeleteFunc(c.uncommitted, func(id uint64) bool { return id <= done })
@@ -53,8 +65,10 @@ func (c *commits) ack(worker string, id uint64) {
 // everywhere returns the checkpoint up to which every worker has committed everything.
 func (c *commits) everywhere() uint64 {
 	least := c.target
-	for _, w := range c.workers {
-		least = min(least, c.acked[w])
+	for acked, workers := range c.counts {
+		if workers > 0 {
+			least = min(least, acked)
+		}
 	}
 	return least
 }

@@ -9,6 +9,7 @@ import (
 // Coordinator decides about the checkpoints of one attempt.
 type Coordinator struct {
 	cfg     Config
+	tasks   map[TaskID]struct{}
 	sources []string // workers with source tasks
 	workers []string // all workers, in order of their first task
 	effects []Effect // of the present call
@@ -65,17 +66,22 @@ func New(cfg Config, now time.Time) (*Coordinator, []Effect) {
 	}
 	c := &Coordinator{
 		cfg:        cfg,
+		tasks:      make(map[TaskID]struct{}, len(cfg.Tasks)),
 		nextID:     max(cfg.FirstID, cfg.Restored+1, cfg.Completed+1),
 		limit:      cfg.Limit,
 		inputEnded: make(map[string]bool),
 		force:      cfg.Periodic && cfg.Initial,
 		urgent:     cfg.Periodic && cfg.Initial,
 	}
+	seen, reading := map[string]bool{}, map[string]bool{}
 	for _, t := range cfg.Tasks {
-		if !slices.Contains(c.workers, t.Worker) {
+		c.tasks[t.ID] = struct{}{}
+		if !seen[t.Worker] {
+			seen[t.Worker] = true
 			c.workers = append(c.workers, t.Worker)
 		}
-		if t.Source && !slices.Contains(c.sources, t.Worker) {
+		if t.Source && !reading[t.Worker] {
+			reading[t.Worker] = true
 			c.sources = append(c.sources, t.Worker)
 		}
 	}

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -96,7 +95,8 @@ func (c *Coordinator) ack(now time.Time, ev Ack) {
 }
 
 func (c *Coordinator) has(task TaskID) bool {
-	return slices.ContainsFunc(c.cfg.Tasks, func(t Task) bool { return t.ID == task })
+	_, known := c.tasks[task]
+	return known
 }
 
 // handles returns the handles that have come, in the order of the tasks.

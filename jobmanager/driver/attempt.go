@@ -92,13 +92,17 @@ func (a *attempt) every(ok func(*worker) bool) bool {
 	return !slices.ContainsFunc(a.workers, func(w *worker) bool { return !ok(w) })
 }
 
-// addresses lists where each task listens for data.
-func (a *attempt) addresses() []*workerv1.TaskAddress {
-	var out []*workerv1.TaskAddress
+// addresses lists where the slots listen for data.
+func (a *attempt) addresses() []*workerv1.WorkerAddress {
+	var out []*workerv1.WorkerAddress
 	for _, w := range a.workers {
+		at := &workerv1.WorkerAddress{Address: w.dataAddress}
 		for _, t := range w.tasks {
-			out = append(out, &workerv1.TaskAddress{Vertex: t.GetVertex(), Subtask: t.GetSubtask(), Address: w.dataAddress})
+			at.Slots = append(at.Slots, t.GetSubtask())
 		}
+		slices.Sort(at.Slots)
+		at.Slots = slices.Compact(at.Slots)
+		out = append(out, at)
 	}
 	return out
 }
@@ -108,10 +112,9 @@ func (j *job) worker(tmID, incarnation string) *worker {
 	if j.att == nil {
 		return nil
 	}
-	for _, w := range j.att.workers {
-		if w.tm == tmID && w.incarnation == incarnation {
-			return w
-		}
+	at, found := slices.BinarySearchFunc(j.att.workers, tmID, func(w *worker, tm string) int { return strings.Compare(w.tm, tm) })
+	if !found || j.att.workers[at].incarnation != incarnation {
+		return nil
 	}
-	return nil
+	return j.att.workers[at]
 }

@@ -271,8 +271,9 @@ func (j *job) start() {
 		}
 	}
 	j.enter(phaseStarting, j.prepareTimeout())
+	command := j.startCommand()
 	for _, w := range j.living(nil) {
-		j.command(w.tm, j.startCommand())
+		j.command(w.tm, command)
 		faultpoint.Hit(faultpoint.StartSent)
 	}
 }
@@ -285,7 +286,7 @@ func (j *job) startedWhenComplete() {
 
 func (j *job) startCommand() *workerv1.Command {
 	return &workerv1.Command{Command: &workerv1.Command_Start{Start: &workerv1.Start{
-		Addresses: j.att.addresses(), Fence: j.rec.GetUnfenced(),
+		Workers: j.att.addresses(), Fence: j.rec.GetUnfenced(),
 	}}}
 }
 

@@ -78,6 +78,10 @@ const (
 
 // Explain makes sentences of facts.
 func Explain(f Facts) Explanation {
+	f.byName = make(map[string]*Task, len(f.Tasks))
+	for i := range f.Tasks {
+		f.byName[f.Tasks[i].Name] = &f.Tasks[i]
+	}
 	var out []Finding
 	add := func(fs ...Finding) {
 		for _, x := range fs {

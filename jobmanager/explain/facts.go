@@ -89,6 +89,8 @@ type Facts struct {
 	// RecordsPerSecond and Lag, in records, are -1 when unknown.
 	RecordsPerSecond float64
 	Lag              int64
+
+	byName map[string]*Task // Tasks, while Explain is at work
 }
 
 // TaskManager is one with its slots.

@@ -10,14 +10,7 @@ import (
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 )
 
-func (f Facts) task(name string) *Task {
-	for i := range f.Tasks {
-		if f.Tasks[i].Name == name {
-			return &f.Tasks[i]
-		}
-	}
-	return nil
-}
+func (f Facts) task(name string) *Task { return f.byName[name] }
 
 func (t *Task) where() string {
 	if t.Host == "" {

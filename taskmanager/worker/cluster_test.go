@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"sync"
 	"testing"
@@ -106,13 +107,15 @@ func (c *cluster) start(a *attempt, s shape) {
 	start := &workerv1.Start{Fence: c.fence}
 	for i := range a.workers {
 		p := a.wait(i, func(e *workerv1.Event) bool { return e.GetPrepared() != nil }).GetPrepared()
+		at := &workerv1.WorkerAddress{Address: p.GetDataAddress()}
 		for _, v := range a.program.Graph.Vertices {
 			for sub := range v.Parallelism {
-				if sub%s.workers == i {
-					start.Addresses = append(start.Addresses, &workerv1.TaskAddress{Vertex: v.ID, Subtask: uint32(sub), Address: p.GetDataAddress()})
+				if sub%s.workers == i && !slices.Contains(at.Slots, uint32(sub)) {
+					at.Slots = append(at.Slots, uint32(sub))
 				}
 			}
 		}
+		start.Workers = append(start.Workers, at)
 	}
 	a.do(&workerv1.Command{Command: &workerv1.Command_Start{Start: start}})
 	for i := range a.workers {

@@ -234,16 +234,18 @@ func scope(attempts []*workerv1.FencedAttempt, uid string, t *task.Task) operato
 // connect connects the channels to other workers and reports whether all went well, like forEach.
 func (w *Worker) connect(ctx context.Context, s *workerv1.Start) bool {
 	d := w.deployment
-	addresses := make(map[taskKey]string)
-	for _, a := range s.GetAddresses() {
-		addresses[taskKey{a.GetVertex(), int(a.GetSubtask())}] = a.GetAddress()
+	addresses := make(map[int]string) // by slot
+	for _, other := range s.GetWorkers() {
+		for _, slot := range other.GetSlots() {
+			addresses[int(slot)] = other.GetAddress()
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectDeadline)
 	defer cancel()
 	var g errgroup.Group
 	for _, rs := range d.remote {
 		g.Go(func() error {
-			addr, ok := addresses[rs.to]
+			addr, ok := addresses[rs.to.subtask]
 			err := fmt.Errorf("no address of %s[%d] among those to start with", rs.to.vertex, rs.to.subtask)
 			if ok {
 				err = d.dialer.Connect(ctx, addr, rs.sender)

@@ -75,7 +75,11 @@ type footprint struct {
 	goroutines           int // of jobs with --goroutines
 }
 
-// Ids, connections and threads are as many after a hundred checkpoints as after ten. WEIR_IDS_DURATION is how long the test watches.
+// warmUp is how long memory may take to find its level.
+const warmUp = 2 * time.Minute
+
+// Ids, connections and threads are as many after a hundred checkpoints as after ten. WEIR_IDS_DURATION is how long the test watches; from
+// ten minutes on memory is looked at too.
 func TestClientsAndIDsStayFew(t *testing.T) {
 	t.Parallel()
 	span, err := time.ParseDuration(envOr("WEIR_IDS_DURATION", "8s"))
@@ -108,10 +112,18 @@ func TestClientsAndIDsStayFew(t *testing.T) {
 			return nil
 		})
 	}
+	if long {
+		time.Sleep(warmUp)
+	}
 	for _, j := range jobs {
 		j.before = footprintOf(t, c, j.out)
 	}
-	time.Sleep(span)
+	for watched := time.Duration(0); watched < span; watched += time.Minute {
+		time.Sleep(min(time.Minute, span-watched))
+		for client, j := range jobs {
+			t.Logf("%s: %+v", client, footprintOf(t, c, j.out))
+		}
+	}
 	for client, j := range jobs {
 		after, checkpoints := footprintOf(t, c, j.out), completed(t, c, j.id)
 		known := len(idsOf(t, c, j.id))

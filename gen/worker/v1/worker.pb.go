@@ -262,31 +262,31 @@ func (x *TaskAssignment) GetSubtask() uint32 {
 	return 0
 }
 
-// TaskAddress tells where a task's data listener is.
-type TaskAddress struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Vertex  string                 `protobuf:"bytes,1,opt,name=vertex,proto3" json:"vertex,omitempty"`
-	Subtask uint32                 `protobuf:"varint,2,opt,name=subtask,proto3" json:"subtask,omitempty"`
-	// host:port of the worker's data listener.
-	Address       string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+// WorkerAddress tells where a worker of the attempt listens for data.
+type WorkerAddress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// host:port.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// Slots of the job that are in this worker. Slot n runs subtask n of every vertex.
+	Slots         []uint32 `protobuf:"varint,2,rep,packed,name=slots,proto3" json:"slots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TaskAddress) Reset() {
-	*x = TaskAddress{}
+func (x *WorkerAddress) Reset() {
+	*x = WorkerAddress{}
 	mi := &file_weir_worker_v1_worker_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TaskAddress) String() string {
+func (x *WorkerAddress) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TaskAddress) ProtoMessage() {}
+func (*WorkerAddress) ProtoMessage() {}
 
-func (x *TaskAddress) ProtoReflect() protoreflect.Message {
+func (x *WorkerAddress) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_worker_v1_worker_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -298,30 +298,23 @@ func (x *TaskAddress) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TaskAddress.ProtoReflect.Descriptor instead.
-func (*TaskAddress) Descriptor() ([]byte, []int) {
+// Deprecated: Use WorkerAddress.ProtoReflect.Descriptor instead.
+func (*WorkerAddress) Descriptor() ([]byte, []int) {
 	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *TaskAddress) GetVertex() string {
-	if x != nil {
-		return x.Vertex
-	}
-	return ""
-}
-
-func (x *TaskAddress) GetSubtask() uint32 {
-	if x != nil {
-		return x.Subtask
-	}
-	return 0
-}
-
-func (x *TaskAddress) GetAddress() string {
+func (x *WorkerAddress) GetAddress() string {
 	if x != nil {
 		return x.Address
 	}
 	return ""
+}
+
+func (x *WorkerAddress) GetSlots() []uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return nil
 }
 
 // FencedAttempt names a former attempt whose transactional ids may still be in use.
@@ -847,8 +840,8 @@ func (x *Prepare) GetOperatorParallelism() map[string]uint32 {
 // Start is deployment phase two: fence former attempts, connect the channels, run.
 type Start struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Addresses     []*TaskAddress         `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	Fence         []*FencedAttempt       `protobuf:"bytes,2,rep,name=fence,proto3" json:"fence,omitempty"`
+	Workers       []*WorkerAddress       `protobuf:"bytes,3,rep,name=workers,proto3" json:"workers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -883,16 +876,16 @@ func (*Start) Descriptor() ([]byte, []int) {
 	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *Start) GetAddresses() []*TaskAddress {
+func (x *Start) GetFence() []*FencedAttempt {
 	if x != nil {
-		return x.Addresses
+		return x.Fence
 	}
 	return nil
 }
 
-func (x *Start) GetFence() []*FencedAttempt {
+func (x *Start) GetWorkers() []*WorkerAddress {
 	if x != nil {
-		return x.Fence
+		return x.Workers
 	}
 	return nil
 }
@@ -3178,11 +3171,10 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x1bweir/worker/v1/worker.proto\x12\x0eweir.worker.v1\x1a\x15weir/job/v1/job.proto\x1a\x1fweir/snapshot/v1/snapshot.proto\"B\n" +
 	"\x0eTaskAssignment\x12\x16\n" +
 	"\x06vertex\x18\x01 \x01(\tR\x06vertex\x12\x18\n" +
-	"\asubtask\x18\x02 \x01(\rR\asubtask\"Y\n" +
-	"\vTaskAddress\x12\x16\n" +
-	"\x06vertex\x18\x01 \x01(\tR\x06vertex\x12\x18\n" +
-	"\asubtask\x18\x02 \x01(\rR\asubtask\x12\x18\n" +
-	"\aaddress\x18\x03 \x01(\tR\aaddress\"[\n" +
+	"\asubtask\x18\x02 \x01(\rR\asubtask\"?\n" +
+	"\rWorkerAddress\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05slots\x18\x02 \x03(\rR\x05slots\"[\n" +
 	"\rFencedAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x04R\aattempt\x120\n" +
 	"\x05sinks\x18\x02 \x03(\v2\x1a.weir.worker.v1.SinkExtentR\x05sinks\"V\n" +
@@ -3234,10 +3226,10 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x14operator_parallelism\x18\x15 \x03(\v20.weir.worker.v1.Prepare.OperatorParallelismEntryR\x13operatorParallelism\x1aF\n" +
 	"\x18OperatorParallelismEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"w\n" +
-	"\x05Start\x129\n" +
-	"\taddresses\x18\x01 \x03(\v2\x1b.weir.worker.v1.TaskAddressR\taddresses\x123\n" +
-	"\x05fence\x18\x02 \x03(\v2\x1d.weir.worker.v1.FencedAttemptR\x05fence\"[\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x86\x01\n" +
+	"\x05Start\x123\n" +
+	"\x05fence\x18\x02 \x03(\v2\x1d.weir.worker.v1.FencedAttemptR\x05fence\x127\n" +
+	"\aworkers\x18\x03 \x03(\v2\x1d.weir.worker.v1.WorkerAddressR\aworkersJ\x04\b\x01\x10\x02R\taddresses\"[\n" +
 	"\x11TriggerCheckpoint\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\x04R\n" +
@@ -3442,7 +3434,7 @@ var file_weir_worker_v1_worker_proto_goTypes = []any{
 	(FailureClass)(0),               // 1: weir.worker.v1.FailureClass
 	(ResolveOutcome)(0),             // 2: weir.worker.v1.ResolveOutcome
 	(*TaskAssignment)(nil),          // 3: weir.worker.v1.TaskAssignment
-	(*TaskAddress)(nil),             // 4: weir.worker.v1.TaskAddress
+	(*WorkerAddress)(nil),           // 4: weir.worker.v1.WorkerAddress
 	(*FencedAttempt)(nil),           // 5: weir.worker.v1.FencedAttempt
 	(*SinkExtent)(nil),              // 6: weir.worker.v1.SinkExtent
 	(*ReplacedTransactions)(nil),    // 7: weir.worker.v1.ReplacedTransactions
@@ -3504,8 +3496,8 @@ var file_weir_worker_v1_worker_proto_depIdxs = []int32{
 	3,  // 6: weir.worker.v1.Prepare.tasks:type_name -> weir.worker.v1.TaskAssignment
 	9,  // 7: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
 	47, // 8: weir.worker.v1.Prepare.operator_parallelism:type_name -> weir.worker.v1.Prepare.OperatorParallelismEntry
-	4,  // 9: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
-	5,  // 10: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
+	5,  // 9: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
+	4,  // 10: weir.worker.v1.Start.workers:type_name -> weir.worker.v1.WorkerAddress
 	5,  // 11: weir.worker.v1.Transactions.attempts:type_name -> weir.worker.v1.FencedAttempt
 	19, // 12: weir.worker.v1.Transactions.inspect:type_name -> weir.worker.v1.InspectTransactions
 	20, // 13: weir.worker.v1.Transactions.resolve:type_name -> weir.worker.v1.ResolveTransaction

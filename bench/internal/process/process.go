@@ -1,4 +1,5 @@
-package main
+// Package process reads what processes have used of the machine.
+package process
 
 import (
 	"fmt"
@@ -11,8 +12,8 @@ import (
 // tick is the unit of CPU times in /proc, as on every Linux that Go runs on.
 const tick = 10 * time.Millisecond
 
-// cpu returns the user and system time that processes have used, in all of their threads.
-func cpu(pids []int) (time.Duration, error) {
+// CPU returns the user and system time that processes have used, in all of their threads.
+func CPU(pids ...int) (time.Duration, error) {
 	var total int64
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -36,8 +37,8 @@ func cpu(pids []int) (time.Duration, error) {
 	return time.Duration(total) * tick, nil
 }
 
-// peak returns the sum of the most memory in bytes that each of the processes has had resident.
-func peak(pids []int) (int64, error) {
+// Peak returns the sum of the most memory in bytes that each of the processes has had resident.
+func Peak(pids ...int) (int64, error) {
 	var total int64
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
