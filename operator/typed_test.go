@@ -361,7 +361,7 @@ func TestACollectorIsToldOfRecordsToCome(t *testing.T) {
 		require.NoError(t, r.Batch(b))
 	}
 	require.Len(t, w.got, 100)
-	require.Equal(t, w.got, w.expected)
+	require.Equal(t, w.expected, w.got)
 	require.False(t, w.early, "a record came before it was expected")
 }
 

@@ -4,12 +4,19 @@
 // goroutine. [Backend.Freeze], at a barrier, only sets aside what has changed; [Frozen.Write] encodes and uploads it on another
 // goroutine while the state changes further.
 //
+// # Tables
+//
+// The rows of a table lie in an arena of fixed pieces, where an index of hashes finds them by number; only maps within a key have Go
+// maps. With keys and values without pointers the collector has nothing to do with either, and no row is allocated by itself. Records
+// that come in batches announce their keys ([Backend.Expect]), so that the rows of many are loaded from memory at the same time.
+//
 // # Versions
 //
 // Time is divided into epochs by Freeze. An entry of a table is a version made in one epoch. A write in the same epoch changes the
 // version; a write in a later epoch makes a new version, so that a frozen one never changes while it may still be written. Once the
-// checkpoint of its epoch is completed and nothing writes it any more, a version is used again. Values are immutable once they are
-// set; accumulators of Panes, which are changed in place, are copied with the version.
+// checkpoint of its epoch is completed and nothing writes it any more, a version is used again: changed in place when it is its row's
+// latest, else given to another row. Values are immutable once they are set; accumulators of Panes, which are changed in place, are
+// copied with the version.
 //
 // # Snapshots
 //

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/weir-stream/weir/internal/gcpace"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/stream/internal/local"
 	"github.com/weir-stream/weir/taskmanager/worker/control"
@@ -135,6 +136,7 @@ func dispatch(ctx context.Context, job func(*Env) error, p host, opts []Option) 
 	if mode == "plan" {
 		return writePlan(job, plan, p.getenv(envPlanOutput))
 	}
+	defer gcpace.Start()()
 	args, err := resolveArgs(p.args, p.getenv)
 	planned := planFunc(job, plan)
 	switch {
