@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"reflect"
 	"sync"
+	"unsafe"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -11,6 +12,7 @@ import (
 // msgpackCodec writes MessagePack with struct fields by name. Equal maps may have different encodings.
 type msgpackCodec[T any] struct {
 	fp       uint64
+	fast     *program // nil for types that take the library
 	node     *node
 	schema   string
 	encoders sync.Pool // *msgpackEncoder
@@ -58,6 +60,13 @@ func newMsgpackCodec[T any](t reflect.Type) (Codec[T], error) {
 		d.dec = msgpack.NewDecoder(&d.src)
 		return d
 	}
+	if fast := compile(t); fast != nil {
+		// Extensions registered with the library are nowhere to be seen but in what it writes.
+		var zero T
+		if b, err := c.appendAny(nil, zero); err == nil && string(b) == string(fast.append(nil, unsafe.Pointer(&zero))) {
+			c.fast = fast
+		}
+	}
 	return c, nil
 }
 
@@ -68,6 +77,24 @@ func (c *msgpackCodec[T]) Fingerprint() uint64 { return c.fp }
 func (c *msgpackCodec[T]) Schema() string { return c.schema }
 
 func (c *msgpackCodec[T]) Append(dst []byte, v T) ([]byte, error) {
+	if c.fast != nil {
+		return c.fast.append(dst, unsafe.Pointer(&v)), nil
+	}
+	return c.appendAny(dst, v)
+}
+
+func (c *msgpackCodec[T]) Decode(src []byte) (T, error) {
+	if c.fast != nil {
+		var v T
+		if c.fast.decode(unsafe.Pointer(&v), src) {
+			return v, nil
+		}
+	}
+	return c.decodeAny(src)
+}
+
+// appendAny encodes through the library.
+func (c *msgpackCodec[T]) appendAny(dst []byte, v T) ([]byte, error) {
 	e := c.encoders.Get().(*msgpackEncoder)
 	defer c.encoders.Put(e)
 	e.buf = dst
@@ -76,7 +103,8 @@ func (c *msgpackCodec[T]) Append(dst []byte, v T) ([]byte, error) {
 	return dst, err
 }
 
-func (c *msgpackCodec[T]) Decode(src []byte) (v T, err error) {
+// decodeAny decodes through the library.
+func (c *msgpackCodec[T]) decodeAny(src []byte) (v T, err error) {
 	if err := scan(src, c.node); err != nil {
 		return v, err
 	}
