@@ -202,15 +202,15 @@ func (g *groupDelta) sort(s *sorter, rows []changedRow) {
 func (d *delta) writeRows(g *groupDelta, rows []changedRow, out *output) error {
 	state := d.f.core.states[rows[0].state]
 	ch := d.f.changes[rows[0].state]
-	var last []byte
+	var last *changedRow
 	var written, size int
 	for _, it := range d.sorter.items {
 		r := &rows[it.n]
 		key := g.key(r)
-		if bytes.Equal(key, last) {
+		if last != nil && last.heads == r.heads && bytes.Equal(key, g.key(last)) {
 			continue
 		}
-		last = key
+		last = r
 		if r.fate == neverWas {
 			continue
 		}

@@ -74,7 +74,7 @@ func (r *rows[K, V]) find(k K) (uint32, *cell[K, V]) {
 }
 
 // cachedBytes is the size of rows that a processor has in its caches anyway.
-const cachedBytes = 1 << 20
+const cachedBytes = 4 << 20
 
 // large reports whether rows take long to be loaded.
 func (r *rows[K, V]) large() bool { return uintptr(r.n)*(unsafe.Sizeof(cell[K, V]{})+12) > cachedBytes }

@@ -106,7 +106,10 @@ func (w *Writer) add(key, value []byte, tombstone bool, stamp int64) error {
 	}
 	w.block.add(key, value, tombstone, stamp)
 	w.entries++
-	if part := key[:w.filterLen(key)]; !bytes.Equal(part, w.filter) {
+	switch part := key[:w.filterLen(key)]; {
+	case len(part) == len(key): // no two keys are the same
+		w.hashes = append(w.hashes, Hash(key))
+	case !bytes.Equal(part, w.filter):
 		w.filter = append(w.filter[:0], part...)
 		w.hashes = append(w.hashes, Hash(part))
 	}
