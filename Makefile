@@ -88,8 +88,9 @@ fuzz: check-go ## run each fuzz test for FUZZTIME (default 20s)
 	  for f in $$(grep -hoE '^func (Fuzz[A-Za-z0-9_]*)' $$p/*_test.go | awk '{print $$2}'); do \
 	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} $$p; done; done
 
-bench: check-test-tools ## measure against a hand-written program, see bench/README.md: make bench QUICK=1 OUT=figures.csv
-	go run ./bench $(if $(QUICK),-quick) $(if $(OUT),-out $(OUT))
+bench: check-test-tools ## measure against a hand-written program, and peers if asked for, see bench/README.md: make bench QUICK=1 PEERS=flink,kafka-streams OUT=figures.csv
+	go run ./bench $(if $(QUICK),-quick) $(if $(OUT),-out $(OUT)) $(if $(PEERS),-peers $(PEERS)) $(if $(WORKLOADS),-workloads $(WORKLOADS)) \
+		$(if $(RECORDS),-records $(RECORDS)) $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(INTERVAL),-interval $(INTERVAL))
 
 bench-latency: check-test-tools ## measure how long records take until they are visible: make bench-latency QUICK=1 OUT=figures.csv
 	go run ./bench -latency $(if $(QUICK),-quick) $(if $(OUT),-out $(OUT))

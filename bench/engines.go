@@ -9,25 +9,28 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/weir-stream/weir/bench/peers"
 	"github.com/weir-stream/weir/internal/localcluster"
 )
 
 // engine is a way to run a workload. It starts it, and returns how to list its processes and how to end them.
 type engine struct {
-	name  string
+	name string
+	// warm is the part of the output after which measuring begins.
+	warm  float64
 	start func(ctx context.Context, b *bench, w workload, in, out string) (pids func() ([]int, error), stop func() error, err error)
 }
 
 var (
-	handwritten = engine{"handwritten", startHandwritten}
-	weir        = engine{"weir", func(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
+	handwritten = engine{"handwritten", warm, startHandwritten}
+	weir        = engine{"weir", warm, func(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
 		taskManagers := 1
 		if w.local {
 			taskManagers = 2
 		}
 		return startWeir(ctx, b, w, in, out, taskManagers)
 	}}
-	oneProcess = engine{"weir-one-process", func(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
+	oneProcess = engine{"weir-one-process", warm, func(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
 		return startWeir(ctx, b, w, in, out, 1)
 	}}
 )
@@ -101,4 +104,30 @@ func startWeir(ctx context.Context, b *bench, w workload, in, out string, taskMa
 		return out, nil
 	}
 	return pids, stop, nil
+}
+
+// warmJVM is the part of the output after which measuring begins for programs that a virtual machine compiles while they run.
+const warmJVM = 0.5
+
+func peerEngine(p *peers.Engine) engine {
+	return engine{p.Name, warmJVM, func(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
+		run, err := p.Start(ctx, peers.Job{
+			Workload: w.name, In: in, Out: out, Partitions: partitions, Interval: b.interval, Dir: filepath.Join(b.dir, out), Broker: b.broker,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return run.PIDs, run.Stop, nil
+	}}
+}
+
+// engines returns what runs a workload, the peers last.
+func (b *bench) engines(w workload) []engine {
+	all := w.engines()
+	for _, p := range b.peers {
+		if p.Computes(w.name) {
+			all = append(all, peerEngine(p))
+		}
+	}
+	return all
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-stream/weir/bench/peers"
 	"github.com/weir-stream/weir/internal/kafkatest"
 )
 
@@ -28,11 +29,17 @@ func main() {
 	flag.StringVar(&b.out, "out", "", "CSV file for the results")
 	flag.StringVar(&b.profile, "profile", "", "directory for CPU profiles of Weir's workers, which cost a little")
 	only := flag.String("workloads", "", "names separated by commas; all by default")
+	with := flag.String("peers", "", "other engines to run in turn, separated by commas: flink, flink-rocksdb, kafka-streams")
 	flag.BoolVar(&b.latency, "latency", false, "measure how long records take until they are visible, in place of the workloads")
 	quick := flag.Bool("quick", false, "6 million records and one run of each program; of latencies, 15 s each")
 	flag.Parse()
 	if *quick {
-		b.records, b.rounds, b.span = 6_000_000, 1, 15*time.Second
+		b.span = 15 * time.Second
+		setUnlessGiven("records", func() { b.records = 6_000_000 })
+		setUnlessGiven("rounds", func() { b.rounds = 1 })
+	}
+	if *with != "" {
+		b.with = strings.Split(*with, ",")
 	}
 	if *only != "" {
 		b.only = strings.Split(*only, ",")
@@ -45,13 +52,23 @@ func main() {
 	}
 }
 
+// setUnlessGiven calls set unless a flag is on the command line.
+func setUnlessGiven(name string, set func()) {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	if !given {
+		set()
+	}
+}
+
 // bench is the set-up that all runs share.
 type bench struct {
 	records, rounds int
 	interval        time.Duration
 	out             string
 	profile         string
-	only            []string
+	only, with      []string
+	peers           []*peers.Engine
 	latency         bool
 	span            time.Duration // of each latency
 	dir             string
@@ -74,11 +91,17 @@ func (b *bench) run(ctx context.Context) (err error) {
 			return fmt.Errorf("build %s: %w\n%s", pkg, err, text)
 		}
 	}
+	if b.peers, err = peers.Prepare(ctx, b.dir, b.with); err != nil {
+		return err
+	}
 	if b.broker, err = kafkatest.Start(ctx, kafkatest.Config{}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.broker.Close()) }()
 	about := machine(kafkatest.Version())
+	for _, p := range b.peers {
+		about = append(about, p.Name+": "+p.Version)
+	}
 	for _, line := range about {
 		fmt.Println(line)
 	}
@@ -126,16 +149,16 @@ func (b *bench) chosen() ([]workload, error) {
 
 // compare runs a workload's engines in turn.
 func (b *bench) compare(ctx context.Context, w workload, in input) (comparison, error) {
-	c := comparison{workload: w, runs: map[string][]result{}}
+	c := comparison{workload: w, engines: b.engines(w), runs: map[string][]result{}}
 	for round := range b.rounds {
-		for _, e := range w.engines() {
+		for _, e := range c.engines {
 			r, err := b.measure(ctx, e, w, in, fmt.Sprintf("bench-%s-%s-%d", w.name, e.name, round))
 			if err != nil {
 				return c, fmt.Errorf("%s, %s: %w", w.name, e.name, err)
 			}
 			c.runs[e.name] = append(c.runs[e.name], r)
-			fmt.Printf("%-16s %-16s round %d: %8.0f records per CPU-s, %8.0f per s, %5.0f MB\n",
-				w.name, e.name, round+1, r.recordsPerCPUSecond, r.recordsPerSecond, r.peakMB)
+			fmt.Printf("%-16s %-16s round %d: %8.0f records per CPU-s, %8.0f per s, %5.0f MB, over %.1f s from %.1f s on\n",
+				w.name, e.name, round+1, r.recordsPerCPUSecond, r.recordsPerSecond, r.peakMB, r.span.Seconds(), r.before.Seconds())
 		}
 	}
 	return c, nil

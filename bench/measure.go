@@ -4,19 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/weir-stream/weir/bench/internal/process"
+	"github.com/weir-stream/weir/internal/javatest"
 )
 
 const (
-	// warm is the part of the output after which measuring begins.
+	// warm is the part of the output after which measuring begins for compiled programs.
 	warm = 0.2
 	// patience bounds a run.
 	patience = 10 * time.Minute
 	lookEach = 20 * time.Millisecond
+	// looks is how many of them pass, without any output, between looks at the processes.
+	looks = 50
 )
 
 // sample is what was seen when output became visible.
@@ -29,21 +35,29 @@ type sample struct {
 // result is one run's figures.
 type result struct {
 	recordsPerCPUSecond, recordsPerSecond, peakMB float64
+	// span is how long was measured, and before how long the program ran until then.
+	span, before time.Duration
 }
 
-// measure runs a workload once. What counts is the time between the first commit after a fifth of the output and the last one, so that
-// neither the start nor the planning of a job is in it, while checkpoints and commits are.
+// measure runs a workload once. What counts is the time between the first commit after the engine's warm part of the output and the last
+// one, so that neither the start nor the planning of a job is in it, while checkpoints and commits are.
 func (b *bench) measure(ctx context.Context, e engine, w workload, in input, out string) (_ result, err error) {
 	if err := b.broker.CreateTopic(ctx, out, partitions, nil); err != nil {
 		return result{}, err
 	}
+	begun := time.Now()
 	pids, stop, err := e.start(ctx, b, w, in.topic, out)
 	if err != nil {
 		return result{}, err
 	}
-	defer func() { err = errors.Join(err, stop(), b.broker.DeleteTopic(context.WithoutCancel(ctx), out)) }()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, b.logs(out))
+		}
+		err = errors.Join(err, stop(), b.broker.DeleteTopic(context.WithoutCancel(ctx), out))
+	}()
 	want := in.want[w.name]
-	first, last, err := b.watch(ctx, out, want.records, pids)
+	first, last, err := b.watch(ctx, out, want.records, e.warm, pids)
 	if err != nil {
 		return result{}, err
 	}
@@ -74,18 +88,33 @@ func (b *bench) measure(ctx context.Context, e engine, w workload, in input, out
 		recordsPerCPUSecond: records / (last.cpu - first.cpu).Seconds(),
 		recordsPerSecond:    records / last.at.Sub(first.at).Seconds(),
 		peakMB:              float64(rss) / 1e6,
+		span:                last.at.Sub(first.at),
+		before:              first.at.Sub(begun),
 	}, nil
 }
 
+// logs returns the ends of a run's logs.
+func (b *bench) logs(out string) string {
+	var all strings.Builder
+	paths, _ := filepath.Glob(filepath.Join(b.dir, out, "*.log"))
+	for _, path := range paths {
+		if text, err := os.ReadFile(path); err == nil {
+			fmt.Fprintf(&all, "%s:\n%s\n", filepath.Base(path), javatest.Tail(text, 30))
+		}
+	}
+	return all.String()
+}
+
 // watch waits until the whole output is visible.
-func (b *bench) watch(ctx context.Context, topic string, want int64, pids func() ([]int, error)) (first, last sample, err error) {
+func (b *bench) watch(ctx context.Context, topic string, want int64, warm float64, pids func() ([]int, error)) (first, last sample, err error) {
 	client, err := b.broker.Client()
 	if err != nil {
 		return first, last, err
 	}
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	for deadline := time.Now().Add(patience); ; {
+	deadline := time.Now().Add(patience)
+	for look := 0; ; look++ {
 		offsets, err := admin.ListCommittedOffsets(ctx, topic)
 		if err == nil {
 			err = offsets.Error()
@@ -107,6 +136,10 @@ func (b *bench) watch(ctx context.Context, topic string, want int64, pids func()
 			last = sample{visible, used, time.Now()}
 			if first.visible == 0 && float64(visible) >= warm*float64(want) {
 				first = last
+			}
+		} else if look%looks == 0 {
+			if _, err := pids(); err != nil {
+				return first, last, err
 			}
 		}
 		switch {

@@ -26,6 +26,7 @@ var metrics = []struct {
 // comparison is what the runs of a workload gave, by engine in the order of the rounds.
 type comparison struct {
 	workload workload
+	engines  []engine
 	runs     map[string][]result
 }
 
@@ -64,10 +65,18 @@ func printTable(w io.Writer, all []comparison) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "workload\tengine\trecords per CPU-s\trecords per s\tpeak MB\tto handwritten: median\tlower quartile\t")
 	for _, c := range all {
-		for _, e := range c.workload.engines() {
+		for _, e := range c.engines {
 			ratios := c.ratios(e.name, handwritten.name)
 			fmt.Fprintf(t, "%s\t%s\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\t\n", c.workload.name, e.name, c.median(e.name, metrics[0].of),
 				c.median(e.name, metrics[1].of), c.median(e.name, metrics[2].of), middle(ratios), quartile(ratios))
+		}
+	}
+	for _, c := range all {
+		for _, e := range c.engines {
+			if e.warm == warmJVM {
+				ratios := c.ratios(weir.name, e.name)
+				fmt.Fprintf(t, "%s\tweir to %s\t\t\t\t%.2f\t%.2f\t\n", c.workload.name, e.name, middle(ratios), quartile(ratios))
+			}
 		}
 	}
 	return t.Flush()
@@ -76,7 +85,7 @@ func printTable(w io.Writer, all []comparison) error {
 // rows are the figures of comparisons, the medians of the rounds.
 func rows(all []comparison) (out [][]string) {
 	for _, c := range all {
-		for _, e := range c.workload.engines() {
+		for _, e := range c.engines {
 			for _, m := range metrics {
 				out = append(out, []string{c.workload.name, e.name, m.name, strconv.FormatFloat(c.median(e.name, m.of), 'f', 0, 64)})
 			}
