@@ -30,6 +30,8 @@ WATCH    ?= 15m
 CLEANUP  ?= 10m
 # How long the robustness suite has one key with nine tenths of twice what can be worked off; draining takes as long again. Empty leaves it out.
 HOTKEY   ?= 5m
+# How many idle jobs the robustness suite starts to see what they cost; empty leaves it out.
+IDLE     ?= 100
 # How often the robustness suite moves the coordinators of transactions, every 10 s; empty leaves it out.
 MOVES    ?= 18
 # Tests of all packages: without debug information, which takes a third of the time to link, and without vet, which lint runs.
@@ -78,6 +80,7 @@ test-robustness: check-test-tools ## random faults against a model: make test-ro
 	$(if $(RESTORES),for n in $(RESTORES); do WEIR_RESTORE_KEYS=$$n go test -count=1 -timeout 30m -run TestRestoreDoesNotDependOnTheSizeOfState -v ./test/e2e || exit 1; done)
 	$(if $(WATCH),WEIR_IDS_DURATION=$(WATCH) go test -count=1 -timeout 2h -run TestClientsAndIDsStayFew ./test/e2e)
 	$(if $(CLEANUP),WEIR_CLEANUP_DURATION=$(CLEANUP) go test -count=1 -timeout 1h -run TestCleanUpGoesAroundWhatItCannotDelete -v ./test/e2e)
+	$(if $(IDLE),WEIR_IDLE_JOBS=$(IDLE) go test -count=1 -timeout 20m -run TestIdleJobsCostLittle -v ./test/e2e)
 	$(if $(MOVES),WEIR_COORDINATOR_MOVES=$(MOVES) WEIR_COORDINATOR_PAUSE=10s go test -count=1 -timeout 20m -run TestCoordinatorsMove ./test/e2e)
 
 mutations: check-test-tools ## break the commit protocol in many places, and show that a test notices each

@@ -100,7 +100,7 @@ type TimerOwner interface {
 }
 
 // WatermarkSource is implemented by instances that make watermarks: sources and timestamp assigners. The task asks after each batch
-// and from time to time while idle.
+// and each second while there is none.
 type WatermarkSource interface {
 	// CurrentWatermark returns the instance's own watermark at processing time now, and whether it is idle: with nothing to
 	// contribute until further records come.

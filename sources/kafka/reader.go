@@ -63,6 +63,10 @@ func (s *source[T]) NewReader(rc sources.ReaderContext) (sources.Reader[T], erro
 	}, nil
 }
 
+// fetchWait is how long a broker may hold a request back while it has nothing. Records are answered with at once, so that it delays nothing
+// but the first look at a partition that is found while it runs.
+const fetchWait = 2 * time.Second
+
 // Open meets the cluster, resolves where each owned partition is read from, and starts fetching. It fails where the cluster or a topic
 // cannot be had within about ten seconds.
 func (r *reader[T]) Open(ctx context.Context, restored []sources.Position, fresh bool) error {
@@ -124,7 +128,7 @@ func (r *reader[T]) connect(ctx context.Context) error {
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{}),
 		kgo.FetchMaxBytes(r.governor.fetchBytes()),
 		kgo.FetchMaxPartitionBytes(r.governor.partitionBytes()),
-		kgo.FetchMaxWait(500 * time.Millisecond),
+		kgo.FetchMaxWait(fetchWait),
 		kgo.WithHooks(r.governor),
 	}, r.settings.options...)
 	// The first pool is taken, which is the user's where there is one.

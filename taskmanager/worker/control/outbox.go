@@ -53,7 +53,7 @@ func (o *outbox) take() (events []*workerv1.Event, closed bool) {
 	return events, o.closed
 }
 
-// heartbeatInterval is how often the TaskManager hears that the process runs; it allows no silence below 2 s.
+// heartbeatInterval is how long the TaskManager hears nothing of a process that runs; it allows no silence below 2 s.
 const heartbeatInterval = 500 * time.Millisecond
 
 // pump sends what is put, and heartbeats, until the outbox is closed and empty, and then ends the sending side.
@@ -73,6 +73,9 @@ func (o *outbox) pump(stream grpc.BidiStreamingClient[workerv1.ControlRequest, w
 			case e.GetCommitAcked() != nil:
 				faultpoint.Hit(faultpoint.CommitAckSent)
 			}
+		}
+		if len(events) > 0 {
+			beats.Reset(heartbeatInterval)
 		}
 		if closed && len(events) == 0 {
 			return stream.CloseSend()

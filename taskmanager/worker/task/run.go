@@ -18,9 +18,7 @@ const (
 	emitTime  = 50 * time.Millisecond
 	// flushAfter bounds how long records of a busy task wait for their batch to fill.
 	flushAfter = 5 * time.Millisecond
-	// pollWatermarks is how often a task without input asks for watermarks.
-	pollWatermarks = 200 * time.Millisecond
-	// longestWait bounds a wait for a timer, so that a clock that jumps is noticed.
+	// longestWait bounds a wait for a timer, so that a clock that jumps is noticed. Watermarks change with input only.
 	longestWait = time.Second
 )
 
@@ -170,9 +168,6 @@ func (t *Task) wait(ctx context.Context, timer *time.Timer) {
 
 func (t *Task) waitTime(now time.Time) time.Duration {
 	d := longestWait
-	if t.assigns && !t.ended {
-		d = pollWatermarks
-	}
 	if !t.ended {
 		for _, o := range t.timers {
 			if at, ok := o.NextTimer(); ok {
