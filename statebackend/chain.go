@@ -51,37 +51,43 @@ func (c *chain) close() error {
 // mayContain reports whether a row, or one that begins like it, may be in the segments; false is certain.
 func (c *chain) mayContain(row []byte) bool {
 	group, hash := segment.Group(row), segment.Hash(row[:c.filterLen(row)])
-	for _, s := range c.sources {
-		if s.Groups.Contains(group) && s.Segment.MayContain(hash) {
-			return true
-		}
-	}
-	return false
+	return segment.Candidate(c.sources, len(c.sources), group, hash) >= 0
 }
 
 // lookup returns the newest value of a row, unless a newer segment drops its namespace. The value is valid until the chain is closed.
 func (c *chain) lookup(row []byte, namespaces bool) (value []byte, at stamp, ok bool, err error) {
 	group, hash := segment.Group(row), segment.Hash(row[:c.filterLen(row)])
-	for i := len(c.sources) - 1; i >= 0; i-- {
-		s := c.sources[i]
-		if !s.Groups.Contains(group) {
-			continue
+	for i := len(c.sources); ; {
+		after := i
+		i = segment.Candidate(c.sources, i, group, hash)
+		if namespaces && c.dropped(row, group, i+1, after) {
+			return nil, noStamp, false, nil
 		}
-		if s.Segment.MayContain(hash) {
-			cursor := c.cursors[i]
-			cursor.Seek(row)
-			if err := cursor.Err(); err != nil {
-				return nil, noStamp, false, c.files.distrust(err)
-			}
-			if cursor.Valid() && bytes.Equal(cursor.Key(), row) {
-				return cursor.Value(), stamp(cursor.Stamp()), !cursor.Tombstone(), nil
-			}
+		if i < 0 {
+			return nil, noStamp, false, nil
 		}
-		if namespaces && s.Segment.HasDrop(segment.Drop{State: segment.State(row), Namespace: segment.Namespace(row)}) {
+		cursor := c.cursors[i]
+		cursor.Seek(row)
+		if err := cursor.Err(); err != nil {
+			return nil, noStamp, false, c.files.distrust(err)
+		}
+		if cursor.Valid() && bytes.Equal(cursor.Key(), row) {
+			return cursor.Value(), stamp(cursor.Stamp()), !cursor.Tombstone(), nil
+		}
+		if namespaces && c.dropped(row, group, i, i+1) {
 			return nil, noStamp, false, nil
 		}
 	}
-	return nil, noStamp, false, nil
+}
+
+// dropped reports whether one of some sources hides a row's namespace in older ones.
+func (c *chain) dropped(row []byte, group, from, to int) bool {
+	for _, s := range c.sources[from:to] {
+		if s.Groups.Contains(group) && s.Segment.HasDrop(segment.Drop{State: segment.State(row), Namespace: segment.Namespace(row)}) {
+			return true
+		}
+	}
+	return false
 }
 
 // scan calls fn for the rows that begin with prefix until it returns false. fn must not use the chain.

@@ -92,6 +92,16 @@ func (f *files) use(name string, opened *segment.Segment) *segment.Segment {
 	return o.segment
 }
 
+// prepare makes lookups in the segments faster; it reads a little of each that is new. When it fails it gives the segments back.
+func (s *sources) prepare() error {
+	for _, source := range s.list {
+		if err := source.Segment.Prepare(); err != nil {
+			return errors.Join(err, s.release())
+		}
+	}
+	return nil
+}
+
 // share returns the same segments for another user.
 func (s *sources) share() *sources {
 	shared := &sources{files: s.files, names: s.names, list: slices.Clone(s.list)}

@@ -95,6 +95,9 @@ func (f *Frozen) openChain(ctx context.Context) {
 		return
 	}
 	opened, err := f.core.files.acquire(ctx, f.result.GetSegments())
+	if err == nil {
+		err = opened.prepare()
+	}
 	var next *chain
 	if err == nil {
 		next, err = openChain(opened, f.core.filterLen)

@@ -17,16 +17,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Checksum is CRC32C (Castagnoli).
 func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// A block has some tens of rows, so that few are passed to find one, and one of the sizes of which several with their keys fill pages of
+// A block has a few tens of rows at most, so that few are passed to find one, and one of the sizes of which several with their keys fill pages of
 // bbolt, which puts two blocks at least into a leaf.
 const (
-	manyRows = 48
+	manyRows = 24
 	// blockOverhead is what bbolt adds to a block and its key, at most.
 	blockOverhead = 28
 )
 
-// blockSizes are what a block with its key may take, in bytes: 6 to 2 in a page of 4 KiB, then 2 in pages next to each other.
-var blockSizes = [...]int{680, 816, 1020, 1360, 2040, 4088, 8184, 16376}
+// blockSizes are what a block with its key may take, in bytes: 12 to 2 in a page of 4 KiB, then 2 in pages next to each other.
+var blockSizes = [...]int{340, 510, 680, 816, 1020, 1360, 2040, 4088, 8184, 16376}
 
 const (
 	blockHeader = 4 // CRC32C of what follows

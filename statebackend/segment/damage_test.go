@@ -84,7 +84,16 @@ func (s specimen) judgeFile(t testing.TB, size int, what string, step int) (noti
 		noticed = true
 	}
 	require.NoError(t, c.Close())
-	c, err = opened.NewCursor()
+	noticed = s.lookUp(t, opened, bad, what, step) || noticed
+	if bad(opened.Prepare()) {
+		return true
+	}
+	return s.lookUp(t, opened, bad, what, step) || noticed
+}
+
+// lookUp looks rows up.
+func (s specimen) lookUp(t testing.TB, opened *segment.Segment, bad func(error) bool, what string, step int) (noticed bool) {
+	c, err := opened.NewCursor()
 	require.NoError(t, err)
 	for i := 0; i < len(s.rows); i += step {
 		r := s.rows[i]

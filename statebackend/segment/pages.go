@@ -189,10 +189,12 @@ func (n node) find(key []byte) (int, error) {
 
 // tree is a bucket, and a place in it.
 type tree struct {
-	pages *pages
-	root  node
-	depth int
-	stack [maxDepth]place
+	pages  *pages
+	leaves *leaves // nil when there are none to search in
+	root   node
+	depth  int
+	stack  [maxDepth]place
+	short  bool // the stack is of the leaf alone
 }
 
 type place struct {
@@ -233,7 +235,34 @@ func (t *tree) get(key []byte) ([]byte, error) {
 
 // seek moves to the last element whose key is not greater than key, or else to the first. Its key is nil when the tree has none.
 func (t *tree) seek(key []byte) (k, v []byte, bucket bool, err error) {
-	t.depth = 0
+	if t.leaves != nil {
+		if number, ok := t.leaves.find(key); ok {
+			return t.seekLeaf(number, key)
+		}
+	}
+	return t.seekRoot(key)
+}
+
+// seekLeaf is seek in one leaf.
+func (t *tree) seekLeaf(number uint64, key []byte) (k, v []byte, bucket bool, err error) {
+	n, err := t.pages.node(number)
+	if err == nil && (!n.leaf || n.count == 0) {
+		err = fmt.Errorf("%w: no leaf", ErrCorrupt)
+	}
+	if err != nil {
+		return nil, nil, false, err
+	}
+	i, err := n.find(key)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	t.stack[0], t.depth, t.short = place{n, i}, 1, true
+	return t.element()
+}
+
+// seekRoot is seek by way of the branches.
+func (t *tree) seekRoot(key []byte) (k, v []byte, bucket bool, err error) {
+	t.depth, t.short = 0, false
 	for n := t.root; ; {
 		i, err := n.find(key)
 		if err != nil {
@@ -287,6 +316,15 @@ func (t *tree) move(by int) (k, v []byte, err error) {
 			break
 		}
 		depth--
+	}
+	if depth == 0 && t.short {
+		if k, _, _, err = t.element(); err == nil {
+			_, _, _, err = t.seekRoot(k)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		return t.move(by)
 	}
 	if depth == 0 {
 		return nil, nil, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 )
 
 // Segment is an open segment.
@@ -18,6 +19,7 @@ type Segment struct {
 
 	path   string
 	pages  *pages // file
+	leaves atomic.Pointer[leaves]
 	filter []byte
 }
 
@@ -130,12 +132,11 @@ func (s *Segment) HasDrop(d Drop) bool {
 }
 
 // MayContain reports whether the segment may have a row with the hashed start of a key; false is certain.
-func (s *Segment) MayContain(hash uint64) (may bool) {
-	defer func(before bool) {
-		if caught(recover(), before) != nil {
-			may = true // the rows have checksums of their own
-		}
-	}(debug.SetPanicOnFault(true))
+func (s *Segment) MayContain(hash uint64) bool {
+	return Candidate([]Source{{Segment: s}}, 1, 0, hash) == 0
+}
+
+func (s *Segment) mayContain(hash uint64) bool {
 	switch {
 	case s.filter == nil:
 		return true
@@ -143,6 +144,21 @@ func (s *Segment) MayContain(hash uint64) (may bool) {
 		return filterHas(s.filter, hash)
 	}
 	return bloomHas(s.filter, hash)
+}
+
+// Candidate returns the last of the first n sources that may have a row of a key group with the hashed start of a key, or -1; that those
+// behind it have none is certain.
+func Candidate(sources []Source, n, group int, hash uint64) (at int) {
+	defer func(before bool) {
+		// Where a filter cannot be read, its source stays in question: the rows have checksums of their own.
+		_ = caught(recover(), before)
+	}(debug.SetPanicOnFault(true))
+	for at = n - 1; at >= 0; at-- {
+		if s := &sources[at]; s.Groups.Contains(group) && s.Segment.mayContain(hash) {
+			return at
+		}
+	}
+	return at
 }
 
 // Close releases the segment; its cursors must be closed before.
@@ -176,6 +192,7 @@ func (s *Segment) NewCursor() (_ *Cursor, err error) {
 	if c.tree, err = s.pages.bucket(blocksBucket); err != nil {
 		return nil, fmt.Errorf("state segment %s: %w", s.path, err)
 	}
+	c.tree.leaves = s.leaves.Load()
 	return c, nil
 }
 

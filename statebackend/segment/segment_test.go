@@ -97,6 +97,9 @@ func TestSegmentsGiveBackTheirRows(t *testing.T) {
 		result := build(t, filepath.Join(dir, fmt.Sprint(n)), rapid.SampledFrom([]int{0, 500, 1 << 30}).Draw(t, "inline"), rows)
 		s := open(t, result)
 		defer func() { require.NoError(t, s.Close()) }()
+		if rapid.Bool().Draw(t, "prepared") {
+			require.NoError(t, s.Prepare())
+		}
 		require.True(t, slices.Equal(rows, read(t, s)))
 		c, err := s.NewCursor()
 		require.NoError(t, err)
