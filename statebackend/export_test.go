@@ -13,6 +13,9 @@ func ShrinkLimits[K comparable](b *Backend[K]) {
 // Evicting reports whether rows of b may be in segments only.
 func Evicting[K comparable](b *Backend[K]) bool { return b.core.mode == partial }
 
+// Loading reports whether a loader brings rows of b.
+func Loading[K comparable](b *Backend[K]) bool { return b.core.mode == loading && b.core.stop != nil }
+
 // Held returns the number of entries in the tables of b.
 func Held[K comparable](b *Backend[K]) (n int) {
 	for _, d := range b.core.states {

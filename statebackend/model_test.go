@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -96,8 +97,8 @@ func (s *subtask) post(fn func() error) {
 	s.mailbox = append(s.mailbox, fn)
 }
 
-// deliver runs at most limit posted functions.
-func (s *subtask) deliver(t require.TestingT, limit int) {
+// deliver runs at most limit posted functions, and returns how many of them came late: after rows were evicted.
+func (s *subtask) deliver(t require.TestingT, limit int) (late int) {
 	for range limit {
 		s.mu.Lock()
 		var fn func() error
@@ -106,10 +107,26 @@ func (s *subtask) deliver(t require.TestingT, limit int) {
 		}
 		s.mu.Unlock()
 		if fn == nil {
-			return
+			return late
+		}
+		if statebackend.Evicting(s.b) {
+			late++
 		}
 		require.NoError(t, fn())
 	}
+	return late
+}
+
+// waitForMail waits until a loader, if there is one, has posted something.
+func (s *subtask) waitForMail(t require.TestingT) {
+	if !statebackend.Loading(s.b) {
+		return
+	}
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.mailbox) > 0
+	}, time.Minute, 100*time.Microsecond)
 }
 
 func mustCodec[T any](t require.TestingT) codec.Codec[T] {
@@ -162,6 +179,7 @@ type sightings struct {
 	sweeping  int // snapshots in the middle of a sweep
 	continued int // backends that were restored from one
 	unloaded  int // of these, such that could not load it
+	late      int // messages of a loader that came after rows were evicted
 }
 
 func (m *machine) of(key string) *subtask {
@@ -253,7 +271,10 @@ func (m *machine) complete(t *rapid.T) {
 	if len(m.open) == 0 {
 		return
 	}
-	i := rapid.IntRange(0, len(m.open)-1).Draw(t, "which")
+	m.completeOne(rapid.IntRange(0, len(m.open)-1).Draw(t, "which"), rapid.Bool().Draw(t, "notice is late"))
+}
+
+func (m *machine) completeOne(i int, lateNotice bool) {
 	for _, older := range m.open[:i+1] {
 		m.settle(older)
 	}
@@ -278,7 +299,7 @@ func (m *machine) complete(t *rapid.T) {
 		}
 	}
 	m.last = c
-	if rapid.Bool().Draw(t, "notice is late") {
+	if lateNotice {
 		return
 	}
 	for _, s := range m.subtasks {
@@ -312,6 +333,40 @@ func (m *machine) restore(t *rapid.T) {
 	m.start(t, rapid.IntRange(1, 4).Draw(t, "parallelism"), rapid.IntRange(0, 3).Draw(t, "lazy") == 0)
 }
 
+// outgrow restores, and has the state outgrow its budget while the loader waits for its turn. Then the loader comes.
+func (m *machine) outgrow(t *rapid.T) {
+	before := m.budget
+	m.budget = 20_000 // what there is fits, and what comes does not
+	m.restore(t)
+	m.budget = before
+	for _, s := range m.subtasks {
+		s.waitForMail(t)
+	}
+	for round := range 4 { // a snapshot measures the rows, the next one leaves its files open; what nobody asks for in between is evicted
+		for _, k := range modelKeys {
+			v := fmt.Sprint(m.next) + strings.Repeat("outgrown", 400)
+			if round < 2 {
+				require.NoError(t, m.of(k).values.Put(k, v))
+				m.now.values[k] = v
+				continue
+			}
+			got, _, err := m.of(k).values.Get(k)
+			require.NoError(t, err)
+			require.Equal(t, m.now.values[k], got)
+		}
+		if round < 2 {
+			m.freeze(t)
+			m.completeOne(len(m.open)-1, false)
+		}
+	}
+	for _, s := range m.subtasks {
+		m.seen.late += s.deliver(t, 1)
+	}
+	m.compare(t)
+}
+
+var modelKeys = []string{"", "\x00", "\x00\xff", "a", "a\x00", "ab", "b", "c", "d", "e", "long" + strings.Repeat("x", 3000)}
+
 func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 	dir := t.TempDir()
 	run := 0
@@ -325,6 +380,7 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 		require.Positive(t, seen.sweeping)
 		require.Positive(t, seen.continued)
 		require.Positive(t, seen.unloaded)
+		require.Positive(t, seen.late)
 	}()
 	rapid.Check(t, func(t *rapid.T) {
 		run++
@@ -332,7 +388,7 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 		require.NoError(t, os.MkdirAll(root, 0o755))
 		defer func() { require.NoError(t, os.RemoveAll(root)) }()
 		m := &machine{dir: root, store: statetest.NewStore(root), now: newModel(), seen: &seen}
-		m.keys = rapid.SampledFrom([]string{"", "\x00", "\x00\xff", "a", "a\x00", "ab", "b", "c", "d", "e", "long" + strings.Repeat("x", 3000)})
+		m.keys = rapid.SampledFrom(modelKeys)
 		m.budget = rapid.SampledFrom([]int64{0, 1, 1000, 4000, 20_000}).Draw(t, "budget")
 		m.start(t, 2, false)
 		defer func() { m.stop(t) }()
@@ -361,9 +417,10 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 			},
 			"abort":   m.abort,
 			"restore": m.restore,
+			"outgrow": m.outgrow,
 			"deliver": func(t *rapid.T) {
 				for _, s := range m.subtasks {
-					s.deliver(t, rapid.IntRange(1, 3).Draw(t, "messages"))
+					seen.late += s.deliver(t, rapid.IntRange(1, 3).Draw(t, "messages"))
 				}
 			},
 			"values": func(t *rapid.T) {
@@ -504,7 +561,7 @@ func (m *machine) due(t *rapid.T, upTo int64) {
 }
 
 func (m *machine) compare(t *rapid.T) {
-	for _, k := range []string{"", "\x00", "\x00\xff", "a", "a\x00", "ab", "b", "c", "d", "e", "long" + strings.Repeat("x", 3000), "none"} {
+	for _, k := range append(slices.Clone(modelKeys), "none") {
 		s := m.of(k)
 		v, ok, err := s.values.Get(k)
 		require.NoError(t, err)
