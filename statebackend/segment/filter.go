@@ -20,10 +20,8 @@ func buildFilter(hashes []uint64) []byte {
 	f := make([]byte, filterSize(len(hashes)))
 	for _, h := range hashes {
 		at := lineOf(f, h)
-		probe := newProbe(h)
-		for range lineProbes {
-			bit := probe.next()
-			f[at+4+bit/8] |= 1 << (bit % 8)
+		for _, bit := range probesOf(h) {
+			f[at+int(bit.at)] |= bit.mask
 		}
 	}
 	for at := 0; at < len(f); at += lineSize {
@@ -33,12 +31,12 @@ func buildFilter(hashes []uint64) []byte {
 }
 
 // filterHas says "perhaps" for a damaged line: the rows have checksums of their own.
-func filterHas(f []byte, h uint64) bool {
+func filterHas(f []byte, h uint64, bits *[lineProbes]probe) bool {
 	at := lineOf(f, h)
-	probe := newProbe(h)
-	for range lineProbes {
-		if bit := probe.next(); f[at+4+bit/8]&(1<<(bit%8)) == 0 {
-			return lineSum(f, at) != binary.BigEndian.Uint32(f[at:])
+	line := f[at : at+lineSize]
+	for _, bit := range bits {
+		if line[bit.at]&bit.mask == 0 {
+			return lineSum(f, at) != binary.BigEndian.Uint32(line)
 		}
 	}
 	return true
@@ -54,16 +52,17 @@ func lineSum(f []byte, at int) uint32 {
 	return Checksum(f[at+4:at+lineSize]) ^ uint32(at/lineSize)*0x9e3779b1
 }
 
-// probe yields the bits of a key in its line.
-type probe struct{ at, step uint32 }
+// probe is a bit of a line.
+type probe struct{ at, mask uint8 }
 
-func newProbe(h uint64) probe {
-	h = (h ^ h>>32) * 0x9e3779b97f4a7c15 // the line was chosen by the upper bits
-	return probe{at: uint32(h >> 32), step: uint32(h) | 1}
-}
-
-func (p *probe) next() int {
-	bit := uint64(p.at) * lineBits >> 32
-	p.at += p.step
-	return int(bit)
+// probesOf returns the bits of a key, which are the same in every filter.
+func probesOf(h uint64) (bits [lineProbes]probe) {
+	h = (h ^ h>>32) * 0x9e3779b97f4a7c15 // the line is chosen by the upper bits
+	at, step := uint32(h>>32), uint32(h)|1
+	for i := range bits {
+		bit := uint64(at) * lineBits >> 32
+		bits[i] = probe{at: uint8(4 + bit/8), mask: 1 << (bit % 8)}
+		at += step
+	}
+	return bits
 }

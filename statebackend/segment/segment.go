@@ -136,12 +136,12 @@ func (s *Segment) MayContain(hash uint64) bool {
 	return Candidate([]Source{{Segment: s}}, 1, 0, hash) == 0
 }
 
-func (s *Segment) mayContain(hash uint64) bool {
+func (s *Segment) mayContain(hash uint64, bits *[lineProbes]probe) bool {
 	switch {
 	case s.filter == nil:
 		return true
 	case s.bounded():
-		return filterHas(s.filter, hash)
+		return filterHas(s.filter, hash, bits)
 	}
 	return bloomHas(s.filter, hash)
 }
@@ -153,8 +153,9 @@ func Candidate(sources []Source, n, group int, hash uint64) (at int) {
 		// Where a filter cannot be read, its source stays in question: the rows have checksums of their own.
 		_ = caught(recover(), before)
 	}(debug.SetPanicOnFault(true))
+	bits := probesOf(hash)
 	for at = n - 1; at >= 0; at-- {
-		if s := &sources[at]; s.Groups.Contains(group) && s.Segment.mayContain(hash) {
+		if s := &sources[at]; s.Groups.Contains(group) && s.Segment.mayContain(hash, &bits) {
 			return at
 		}
 	}
