@@ -92,7 +92,7 @@ func count(ctx context.Context, s *state[int64], o options) (rate, error) {
 	none := rate{}
 	var done chan result
 	var number uint64
-	began, cpu, own := time.Now(), cpuTime(), timeOf(unix.RUSAGE_THREAD)
+	began, cpu, own := time.Now(), cpuTime(), timeOf(ownThread)
 	next := began.Add(time.Second)
 	records := 0
 	for time.Since(began) < o.load {
@@ -125,7 +125,7 @@ func count(ctx context.Context, s *state[int64], o options) (rate, error) {
 			number, done = s.freeze(ctx)
 		}
 	}
-	took, used := time.Since(began), timeOf(unix.RUSAGE_THREAD)-own
+	took, used := time.Since(began), timeOf(ownThread)-own
 	if done != nil {
 		if err := s.complete(ctx, number, <-done); err != nil {
 			return none, err
