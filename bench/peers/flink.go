@@ -35,9 +35,13 @@ func flink(ctx context.Context, dir, name, backend string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	workloads := []string{"window-count", "running-count"}
+	if backend == "hashmap" {
+		workloads = append(workloads, "passthrough", "json-projection") // without keyed state, the backend makes no difference
+	}
 	return &Engine{
 		Name: name, Version: "Apache Flink " + version(flinkPOM, "flink-streaming-java"), software: s,
-		workloads: []string{"passthrough", "window-count", "running-count", "json-projection"},
+		workloads: workloads,
 		start: func(_ context.Context, s *software, j Job) (*Run, error) {
 			return startFlink(s, j, backend)
 		},

@@ -84,7 +84,6 @@ public final class StreamsApp {
     p.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
     p.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, "2");
     p.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, "1");
-    p.put(StreamsConfig.BUFFERED_RECORDS_PER_PARTITION_CONFIG, "20000");
     p.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, String.valueOf(128 << 20));
     p.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
     p.put(StreamsConfig.consumerPrefix("max.poll.records"), "5000");
