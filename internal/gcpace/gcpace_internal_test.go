@@ -30,8 +30,7 @@ func TestThePaceFollowsTheHeap(t *testing.T) {
 		runtime.GC()
 		return current() == 100
 	}, time.Minute, time.Millisecond)
-	runtime.KeepAlive(ballast)
-	ballast = nil
+	runtime.KeepAlive(ballast) // and no longer
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		return current() == 400
