@@ -55,7 +55,11 @@ func TestRobustness(t *testing.T) {
 	dir := runDirectory(t, seed)
 	disks := smallDisks(t, dir)
 	network := harness.NewNetwork(t, 3)
-	broker := kafkatest.StartFor(t, kafkatest.Config{Advertise: network.Broker()})
+	broker := kafkatest.StartFor(t, kafkatest.Config{Advertise: network.Broker(), Properties: map[string]string{
+		// A broker that is frozen for longer than its session has no leaders for a moment when it is back, and takes a transaction that is
+		// to be committed then for one of deleted partitions: it tells that it is committed, and leaves it open in each of them for ever.
+		"broker.session.timeout.ms": "9000",
+	}})
 	network.SetBroker(broker.Listen())
 	t.Cleanup(func() {
 		if t.Failed() {

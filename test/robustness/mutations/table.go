@@ -130,7 +130,7 @@ var mutations = []mutation{
 	{
 		name: "a transaction is prepared although records have no outcome",
 		edits: []edit{
-			{"sinks/kafka/tracker.go", `	if n := t.outstanding.Load(); n != 0 {`, `	if n := t.outstanding.Load(); n < 0 {`},
+			{"sinks/kafka/tracker.go", `	if n := t.outstanding(); n != 0 {`, `	if n := t.outstanding(); n < 0 {`},
 			{"sinks/kafka/tracker.go", `	if count != t.sent {`, `	if count < 0 {`},
 		},
 		suite: []string{"-run", "TestTracker", "./sinks/kafka"},
