@@ -185,7 +185,7 @@ func (s *transactional[T]) held(ctx context.Context, topics []string) ([]sinks.H
 				h.Transaction = d.TxnID
 				h.Age, h.Left = agesOf(d)
 			}
-			s.attribute(&h, producer.ProducerID)
+			s.attribute(&h, producer.ProducerID, d.State)
 			out = append(out, h)
 		}
 	}
@@ -209,8 +209,8 @@ func (s *transactional[T]) transactionsOf(ctx context.Context, producers []int64
 	return out, err
 }
 
-// attribute says whose a transaction is, and what ends it.
-func (s *transactional[T]) attribute(h *sinks.Held, producer int64) {
+// attribute says whose a transaction is, and what ends it; state is what its coordinator says of it.
+func (s *transactional[T]) attribute(h *sinks.Held, producer int64, state string) {
 	broker := "the broker, when its timeout has passed"
 	if h.Left >= 0 {
 		broker = fmt.Sprintf("the broker, in %s", h.Left.Round(time.Second))
@@ -239,6 +239,10 @@ func (s *transactional[T]) attribute(h *sinks.Held, producer int64) {
 	default:
 		h.Owner = fmt.Sprintf("a producer that is none of this cluster's: transactional id %q, producer id %d", h.Transaction, producer)
 		h.Ends = "that producer, or " + broker
+	}
+	if slices.Contains([]string{"CompleteCommit", "CompleteAbort", "Empty"}, state) {
+		h.Ends = fmt.Sprintf("nobody, if it is still here in a minute: it has ended for its coordinator (%s), "+
+			"so that it hangs, which kafka-transactions.sh find-hanging and abort end", state)
 	}
 }
 
