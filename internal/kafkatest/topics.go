@@ -11,6 +11,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -37,8 +38,16 @@ func (b *Broker) CreateTopic(ctx context.Context, name string, partitions int, c
 		values[k] = &v
 	}
 	return b.admin(func(adm *kadm.Client) error {
-		if _, err := adm.CreateTopic(ctx, int32(partitions), -1, values, name); err != nil {
-			return wrap("create topic "+name, err)
+		for deadline := time.Now().Add(15 * time.Second); ; {
+			_, err := adm.CreateTopic(ctx, int32(partitions), -1, values, name)
+			if err == nil {
+				break
+			}
+			// A broker that was frozen or has just started may not be back for its controller.
+			if !errors.Is(err, kerr.InvalidReplicationFactor) || ctx.Err() != nil || time.Now().After(deadline) {
+				return wrap("create topic "+name, err)
+			}
+			time.Sleep(20 * time.Millisecond)
 		}
 		// The answer comes before its partitions have leaders.
 		for {

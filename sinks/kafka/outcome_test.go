@@ -121,7 +121,6 @@ func TestOutcomes(t *testing.T) {
 			},
 			"topic created again": {
 				arrange: func(t *testing.T, _ *transactional[int], p *prepared) {
-					require.NoError(t, b.DeleteTopic(t.Context(), p.Topics[0].Name))
 					recreate(t, b, p.Topics[0].Name)
 				},
 				check: func(t *testing.T, err error) {
@@ -166,9 +165,26 @@ func TestOutcomes(t *testing.T) {
 }
 
 // recreate creates a topic again as soon as the broker has let go of the name.
+// recreate deletes a topic and creates it again. It returns when the broker tells of the new one, of which it learns a little later.
 func recreate(t *testing.T, b *kafkatest.Broker, topic string) {
 	t.Helper()
+	cl, err := b.Client()
+	require.NoError(t, err)
+	defer cl.Close()
+	id := func() kafkaconn.TopicID {
+		found, _, err := kafkaconn.Topics(t.Context(), cl, topic)
+		require.NoError(t, err)
+		return found[topic].ID
+	}
+	before := id()
+	require.NoError(t, b.DeleteTopic(t.Context(), topic))
 	require.Eventually(t, func() bool { return b.CreateTopic(t.Context(), topic, 1, nil) == nil }, 20*time.Second, 20*time.Millisecond)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if now := id(); now != before && now != (kafkaconn.TopicID{}) {
+			break
+		}
+		require.True(t, time.Now().Before(deadline), "the broker tells of the former topic")
+	}
 	require.Eventually(t, func() bool {
 		_, err := b.EndOffset(t.Context(), topic, 0)
 		return err == nil
@@ -250,7 +266,6 @@ func TestRecreatedTopicFailsThePrepare(t *testing.T) {
 	require.NoError(t, s.Write(t.Context(), txn, 1, operator.NoTimestamp))
 	_, err = txn.lane.flush(t.Context(), 10*time.Second)
 	require.NoError(t, err)
-	require.NoError(t, b.DeleteTopic(t.Context(), topic))
 	recreate(t, b, topic)
 	_, err = s.PreCommit(t.Context(), txn)
 	require.ErrorIs(t, err, errRecreated)
