@@ -11,8 +11,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/weir-stream/weir/bench/internal/process"
 	"github.com/weir-stream/weir/internal/javatest"
+	"github.com/weir-stream/weir/internal/usage"
 )
 
 const (
@@ -65,7 +65,7 @@ func (b *bench) measure(ctx context.Context, e engine, w workload, in input, out
 	if err != nil {
 		return result{}, err
 	}
-	rss, err := process.Peak(running...)
+	rss, err := usage.Peak(running...)
 	if err != nil {
 		return result{}, err
 	}
@@ -129,7 +129,7 @@ func (b *bench) watch(ctx context.Context, topic string, want int64, warm float6
 			if err != nil {
 				return first, last, err
 			}
-			used, err := process.CPU(running...)
+			used, err := usage.CPU(running...)
 			if err != nil {
 				return first, last, err
 			}

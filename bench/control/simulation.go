@@ -18,10 +18,10 @@ import (
 	"github.com/oklog/ulid/v2"
 	"google.golang.org/grpc"
 
-	"github.com/weir-stream/weir/bench/internal/process"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	"github.com/weir-stream/weir/internal/client"
 	"github.com/weir-stream/weir/internal/localcluster"
+	"github.com/weir-stream/weir/internal/usage"
 	"github.com/weir-stream/weir/statebackend/blob"
 )
 
@@ -159,18 +159,9 @@ func (s *simulation) oneJob(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := process.CPU(leader.PID())
-	if err != nil {
-		return err
-	}
-	if err := s.await(ctx, func() bool { return len(s.seen.took(id, first)) >= s.o.checkpoints }, "checkpoints"); err != nil {
-		return err
-	}
-	after, err := process.CPU(leader.PID())
-	if err != nil {
-		return err
-	}
-	memory, err := process.Peak(leader.PID())
+	used, memory, err := during(leader, func() error {
+		return s.await(ctx, func() bool { return len(s.seen.took(id, first)) >= s.o.checkpoints }, "checkpoints")
+	})
 	if err != nil {
 		return err
 	}
@@ -178,7 +169,7 @@ func (s *simulation) oneJob(ctx context.Context) error {
 	slices.Sort(took)
 	fmt.Printf("%d checkpoints: median %s, longest %s; the leader used %s of CPU time for each and %d MB\n", len(took),
 		took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond),
-		((after - before) / time.Duration(len(took))).Round(time.Millisecond), memory>>20)
+		(used / time.Duration(len(took))).Round(time.Millisecond), memory>>20)
 	if s.o.jobManagers == 1 {
 		return nil
 	}
@@ -228,27 +219,38 @@ func (s *simulation) idleJobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := process.CPU(leader.PID())
-	if err != nil {
-		return err
-	}
 	began = time.Now()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(calm):
-	}
-	after, err := process.CPU(leader.PID())
-	if err != nil {
-		return err
-	}
-	memory, err := process.Peak(leader.PID())
+	used, memory, err := during(leader, func() error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(calm):
+			return nil
+		}
+	})
 	if err != nil {
 		return err
 	}
 	fmt.Printf("while they are idle the leader uses %.1f %% of a core and %d MB\n",
-		100*(after-before).Seconds()/time.Since(began).Seconds(), memory>>20)
+		100*used.Seconds()/time.Since(began).Seconds(), memory>>20)
 	return nil
+}
+
+// during returns the CPU time that a process uses while do runs, and the most memory in bytes that it has had.
+func during(p *localcluster.Process, do func() error) (used time.Duration, memory int64, err error) {
+	before, err := usage.CPU(p.PID())
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := do(); err != nil {
+		return 0, 0, err
+	}
+	after, err := usage.CPU(p.PID())
+	if err != nil {
+		return 0, 0, err
+	}
+	memory, err = usage.Peak(p.PID())
+	return after - before, memory, err
 }
 
 func (s *simulation) await(ctx context.Context, done func() bool, what string) error {

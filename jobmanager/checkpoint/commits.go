@@ -24,9 +24,10 @@ type commits struct {
 }
 
 func newCommits(workers []string) commits {
-	c := commits{workers: workers, acked: make(map[string]uint64, len(workers)), counts: map[uint64]int{0: len(workers)}}
+	c := commits{workers: workers, acked: make(map[string]uint64, len(workers)), counts: map[uint64]int{}}
 	for _, w := range workers {
 		c.acked[w] = 0
+		c.counts[0]++
 	}
 	return c
 }
@@ -65,10 +66,8 @@ func (c *commits) ack(worker string, id uint64) {
 // everywhere returns the checkpoint up to which every worker has committed everything.
 func (c *commits) everywhere() uint64 {
 	least := c.target
-	for acked, workers := range c.counts {
-		if workers > 0 {
-			least = min(least, acked)
-		}
+	for acked := range c.counts {
+		least = min(least, acked)
 	}
 	return least
 }

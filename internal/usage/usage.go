@@ -1,5 +1,5 @@
-// Package process reads what processes have used of the machine.
-package process
+// Package usage reads what processes have used of the machine.
+package usage
 
 import (
 	"fmt"
