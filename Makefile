@@ -39,7 +39,7 @@ TESTFLAGS := -shuffle=on -vet=off -ldflags=-w
 # Packages whose tests start processes and brokers; they run one after the other, after the rest.
 E2E      := ./test/...
 
-.PHONY: help build demo kafka test test-unit test-race test-explore test-e2e test-robustness mutations fuzz bench bench-latency bench-control bench-state lint fix generate verify check-go check-test-tools
+.PHONY: help build demo kafka test test-unit test-race test-explore test-e2e test-robustness mutations fuzz bench bench-growth bench-latency bench-control bench-state lint fix generate verify check-go check-test-tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | awk -F ':.*?## ' '{printf "  %-17s %s\n", $$1, $$2}'
@@ -95,8 +95,13 @@ bench: check-test-tools ## measure against a hand-written program, and peers if 
 	go run ./bench $(if $(QUICK),-quick) $(if $(OUT),-out $(OUT)) $(if $(PEERS),-peers $(PEERS)) $(if $(WORKLOADS),-workloads $(WORKLOADS)) \
 		$(if $(RECORDS),-records $(RECORDS)) $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(INTERVAL),-interval $(INTERVAL))
 
-bench-latency: check-test-tools ## measure how long records take until they are visible: make bench-latency QUICK=1 OUT=figures.csv
+bench-growth: check-test-tools ## measure how throughput changes with size and number of everything, and draw it: make bench-growth QUICK=1 OUT=growth.csv CURVES=keys,jobs
+	go run ./bench -growth $(if $(QUICK),-quick,-pictures docs/growth) $(if $(PICTURES),-pictures $(PICTURES)) -out $(or $(OUT),$(if $(QUICK),growth.csv,docs/growth/growth.csv)) \
+		$(if $(CURVES),-workloads $(CURVES)) $(if $(RECORDS),-records $(RECORDS))
+
+bench-latency: check-test-tools ## measure how long records take until they are visible, and the first one of a new job: make bench-latency QUICK=1 OUT=figures.csv
 	go run ./bench -latency $(if $(QUICK),-quick) $(if $(OUT),-out $(OUT))
+	WEIR_FIRST_RECORD_ROUNDS=20 go test -count=1 -run TestFirstRecordComesSoonOnAWarmCluster -v ./test/e2e
 
 bench-control: check-go ## measure the control plane with simulated TaskManagers: make bench-control CONTROL_ARGS="-taskmanagers 100 -jobs 50"
 	go run ./bench/control $(CONTROL_ARGS)

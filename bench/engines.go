@@ -71,39 +71,58 @@ func startHandwritten(ctx context.Context, b *bench, w workload, in, out string)
 
 // startWeir starts a cluster of one JobManager and some TaskManagers with a slot per partition in all, and submits the job.
 func startWeir(ctx context.Context, b *bench, w workload, in, out string, taskManagers int) (func() ([]int, error), func() error, error) {
-	dir := filepath.Join(b.dir, out)
-	c, err := localcluster.Start(ctx, localcluster.Config{
-		Binary: filepath.Join(b.dir, "weir"), Dir: dir, JobManagers: 1, TaskManagers: taskManagers, Slots: partitions / taskManagers,
-	})
+	c, stop, err := b.startCluster(ctx, out, taskManagers, partitions/taskManagers)
 	if err != nil {
 		return nil, nil, err
 	}
-	stop := func() error { return errors.Join(c.Close(), os.RemoveAll(dir)) }
-	arguments := append([]string{
-		"submit", "--jobmanager", c.Addresses(), "-p", fmt.Sprint(partitions), filepath.Join(b.dir, "jobs"), "--",
-	}, slices.Concat(b.arguments(w, in, out), guarantee(w))...)
+	if err := b.submit(ctx, c, out, partitions, slices.Concat(b.arguments(w, in, out), guarantee(w))...); err != nil {
+		return nil, nil, errors.Join(err, stop())
+	}
+	return pidsOf(c), stop, nil
+}
+
+// startCluster starts a cluster of one JobManager and some TaskManagers with so many slots each. stop removes what it has on disk.
+func (b *bench) startCluster(ctx context.Context, name string, taskManagers, slots int) (c *localcluster.Cluster, stop func() error, err error) {
+	dir := filepath.Join(b.dir, name)
+	c, err = localcluster.Start(ctx, localcluster.Config{
+		Binary: filepath.Join(b.dir, "weir"), Dir: dir, JobManagers: 1, TaskManagers: taskManagers, Slots: slots,
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return c, func() error { return errors.Join(c.Close(), os.RemoveAll(dir)) }, nil
+}
+
+// submit starts one of the jobs, named after its output topic, with the given arguments.
+func (b *bench) submit(ctx context.Context, c *localcluster.Cluster, out string, parallelism int, arguments ...string) error {
+	all := append([]string{
+		"submit", "--jobmanager", c.Addresses(), "--name", out, "-p", fmt.Sprint(parallelism), filepath.Join(b.dir, "jobs"), "--",
+	}, arguments...)
 	if b.profile != "" {
 		profiles, err := filepath.Abs(filepath.Join(b.profile, out))
 		if err == nil {
 			err = os.MkdirAll(profiles, 0o755)
 		}
 		if err != nil {
-			return nil, nil, errors.Join(err, stop())
+			return err
 		}
-		arguments = append(arguments, "--profile="+profiles)
+		all = append(all, "--profile="+profiles)
 	}
-	submit := exec.CommandContext(ctx, filepath.Join(b.dir, "weir"), arguments...)
-	if text, err := submit.CombinedOutput(); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("submit: %w\n%s", err, text), stop())
+	if text, err := exec.CommandContext(ctx, filepath.Join(b.dir, "weir"), all...).CombinedOutput(); err != nil {
+		return fmt.Errorf("submit: %w\n%s", err, text)
 	}
-	pids := func() ([]int, error) {
+	return nil
+}
+
+// pidsOf returns a function that lists the processes of a cluster.
+func pidsOf(c *localcluster.Cluster) func() ([]int, error) {
+	return func() ([]int, error) {
 		out := []int{c.JobManagers()[0].PID()}
 		for _, tm := range c.TaskManagers() {
 			out = append(append(out, tm.PID()), tm.Children()...)
 		}
 		return out, nil
 	}
-	return pids, stop, nil
 }
 
 // warmJVM is the part of the output after which measuring begins for programs that a virtual machine compiles while they run.

@@ -75,19 +75,28 @@ var makers = map[string]func(ctx context.Context, p *producer, records int) (inp
 }
 
 // fill creates the topic of an input and writes about n records to it.
-func fill(ctx context.Context, b *kafkatest.Broker, name string, n int) (_ input, err error) {
-	topic := "bench-" + name
+func fill(ctx context.Context, b *kafkatest.Broker, name string, n int) (input, error) {
+	return fillTopic(ctx, b, "bench-"+name, partitions, func(ctx context.Context, p *producer) (input, error) { return makers[name](ctx, p, n) })
+}
+
+// fillTopic creates a topic and has its records made.
+func fillTopic(ctx context.Context, b *kafkatest.Broker, topic string, partitions int, maker func(context.Context, *producer) (input, error)) (input, error) {
 	if err := b.CreateTopic(ctx, topic, partitions, nil); err != nil {
 		return input{}, err
 	}
+	return write(ctx, b, topic, partitions, maker)
+}
+
+// write has records made and writes them to a topic.
+func write(ctx context.Context, b *kafkatest.Broker, topic string, partitions int, maker func(context.Context, *producer) (input, error)) (input, error) {
 	client, err := b.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.DefaultProduceTopic(topic), kgo.MaxBufferedRecords(100_000), kgo.ProducerLinger(5*time.Millisecond))
 	if err != nil {
 		return input{}, err
 	}
 	defer client.Close()
-	p := &producer{client: client, failed: make(chan error, 1)}
-	in, err := makers[name](ctx, p, n)
+	p := newProducer(client, partitions)
+	in, err := maker(ctx, p)
 	if err != nil {
 		return input{}, err
 	}
@@ -105,13 +114,18 @@ func fill(ctx context.Context, b *kafkatest.Broker, name string, n int) (_ input
 
 // producer writes records to the partitions in turn.
 type producer struct {
-	client *kgo.Client
-	n      int
-	failed chan error
+	client     *kgo.Client
+	partitions int
+	n          int
+	failed     chan error
+}
+
+func newProducer(client *kgo.Client, partitions int) *producer {
+	return &producer{client: client, partitions: partitions, failed: make(chan error, 1)}
 }
 
 func (p *producer) put(ctx context.Context, v []byte, millis uint64) {
-	r := &kgo.Record{Partition: int32(p.n % partitions), Value: v, Timestamp: time.UnixMilli(int64(millis))}
+	r := &kgo.Record{Partition: int32(p.n % p.partitions), Value: v, Timestamp: time.UnixMilli(int64(millis))}
 	p.n++
 	p.client.Produce(ctx, r, func(_ *kgo.Record, err error) {
 		if err != nil {
@@ -202,23 +216,27 @@ func bids(ctx context.Context, p *producer, n int) (input, error) {
 	return input{want: map[string]output{"json-projection": want}}, nil
 }
 
-// committed reads what is committed to a topic.
-func committed(ctx context.Context, b *kafkatest.Broker, topic string, stable int) (output, error) {
-	client, err := b.Client(kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+// committed reads what is committed to topics.
+func committed(ctx context.Context, b *kafkatest.Broker, topics []string, stable int) (output, error) {
+	client, err := b.Client(kgo.ConsumeTopics(topics...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
 		return output{}, err
 	}
 	defer client.Close()
-	ends, err := kadm.NewClient(client).ListCommittedOffsets(ctx, topic)
+	ends, err := kadm.NewClient(client).ListCommittedOffsets(ctx, topics...)
 	if err != nil {
 		return output{}, err
 	}
 	var out output
-	left := map[int32]bool{}
+	type partition struct {
+		topic  string
+		number int32
+	}
+	left := map[partition]bool{}
 	ends.Each(func(o kadm.ListedOffset) {
 		if o.Offset > 0 {
-			left[o.Partition] = true
+			left[partition{o.Topic, o.Partition}] = true
 		}
 	})
 	for len(left) > 0 {
@@ -227,7 +245,7 @@ func committed(ctx context.Context, b *kafkatest.Broker, topic string, stable in
 			return output{}, err
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
-			end, _ := ends.Lookup(topic, r.Partition)
+			end, _ := ends.Lookup(r.Topic, r.Partition)
 			if r.Offset < end.Offset && !r.Attrs.IsControl() {
 				v := r.Value
 				if stable > 0 {
@@ -236,7 +254,7 @@ func committed(ctx context.Context, b *kafkatest.Broker, topic string, stable in
 				out.add(v)
 			}
 			if r.Offset >= end.Offset-1 {
-				delete(left, r.Partition)
+				delete(left, partition{r.Topic, r.Partition})
 			}
 		})
 	}

@@ -108,7 +108,7 @@ func (b *bench) offer(ctx context.Context, topic string, start time.Time, record
 		return err
 	}
 	defer client.Close()
-	p := &producer{client: client, failed: make(chan error, 1)}
+	p := newProducer(client, partitions)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for p.n < records {

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-stream/weir/bench/internal/curve"
 	"github.com/weir-stream/weir/bench/peers"
 	"github.com/weir-stream/weir/internal/kafkatest"
 )
@@ -31,11 +32,19 @@ func main() {
 	only := flag.String("workloads", "", "names separated by commas; all by default")
 	with := flag.String("peers", "", "other engines to run in turn, separated by commas: flink, flink-rocksdb, kafka-streams")
 	flag.BoolVar(&b.latency, "latency", false, "measure how long records take until they are visible, in place of the workloads")
-	quick := flag.Bool("quick", false, "6 million records and one run of each program; of latencies, 15 s each")
+	flag.BoolVar(&b.growth, "growth", false, "measure how throughput changes as one thing grows, in place of the workloads; -workloads chooses curves")
+	flag.Float64Var(&b.atLeast, "at-least", 0, "only find out whether one of the rounds comes to so many times the hand-written program's records per CPU-second")
+	flag.StringVar(&b.pictures, "pictures", "", "directory for the pictures of the curves")
+	flag.StringVar(&b.redraw, "redraw", "", "CSV file of -growth of which pictures are drawn, without measuring")
+	flag.BoolVar(&b.quick, "quick", false, "6 million records and one run of each program; of latencies, 15 s each; of curves, 2 million records and no large sizes")
 	flag.Parse()
-	if *quick {
+	if b.growth {
+		setUnlessGiven("records", func() { b.records = 5_000_000 })
+		setUnlessGiven("interval", func() { b.interval = growthInterval })
+	}
+	if b.quick {
 		b.span = 15 * time.Second
-		setUnlessGiven("records", func() { b.records = 6_000_000 })
+		setUnlessGiven("records", func() { b.records = map[bool]int{true: 2_000_000, false: 6_000_000}[b.growth] })
 		setUnlessGiven("rounds", func() { b.rounds = 1 })
 	}
 	if *with != "" {
@@ -69,13 +78,24 @@ type bench struct {
 	profile         string
 	only, with      []string
 	peers           []*peers.Engine
-	latency         bool
+	latency, growth bool
+	quick           bool
+	atLeast         float64
+	pictures        string
+	redraw          string
 	span            time.Duration // of each latency
 	dir             string
 	broker          *kafkatest.Broker
 }
 
 func (b *bench) run(ctx context.Context) (err error) {
+	if b.redraw != "" {
+		rows, err := curve.Read(b.redraw)
+		if err != nil {
+			return err
+		}
+		return b.draw(rows)
+	}
 	chosen, err := b.chosen()
 	if err != nil {
 		return err
@@ -86,7 +106,9 @@ func (b *bench) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	for _, pkg := range []string{"cmd/weir", "bench/handwritten", "bench/jobs"} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(b.dir, filepath.Base(pkg)), "github.com/weir-stream/weir/"+pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if b.atLeast == 0 { // a test shares what other tests have built
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		}
 		if text, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", pkg, err, text)
 		}
@@ -105,8 +127,13 @@ func (b *bench) run(ctx context.Context) (err error) {
 	for _, line := range about {
 		fmt.Println(line)
 	}
-	if b.latency {
+	switch {
+	case b.latency:
 		return b.latencies(ctx, about)
+	case b.growth:
+		return b.grow(ctx, about)
+	case b.atLeast > 0:
+		return b.guard(ctx, chosen)
 	}
 	var all []comparison
 	inputs := map[string]input{}
@@ -133,7 +160,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 }
 
 func (b *bench) chosen() ([]workload, error) {
-	if len(b.only) == 0 {
+	if len(b.only) == 0 || b.growth {
 		return workloads, nil
 	}
 	var out []workload

@@ -37,6 +37,8 @@ type result struct {
 	recordsPerCPUSecond, recordsPerSecond, peakMB float64
 	// span is how long was measured, and before how long the program ran until then.
 	span, before time.Duration
+	// from is when measuring began.
+	from time.Time
 }
 
 // measure runs a workload once. What counts is the time between the first commit after the engine's warm part of the output and the last
@@ -56,8 +58,15 @@ func (b *bench) measure(ctx context.Context, e engine, w workload, in input, out
 		}
 		err = errors.Join(err, stop(), b.broker.DeleteTopic(context.WithoutCancel(ctx), out))
 	}()
-	want := in.want[w.name]
-	first, last, err := b.watch(ctx, out, want.records, e.warm, pids)
+	r, err := b.observe(ctx, []string{out}, in.records, in.want[w.name], w.stable, e.warm, sample{}, pids)
+	r.before = r.from.Sub(begun)
+	return r, err
+}
+
+// observe waits until topics hold the whole output that is wanted of so many records of input, and checks it. Measuring begins with the
+// sample since, or else with the first commit after the warm part of the output.
+func (b *bench) observe(ctx context.Context, topics []string, records int, want output, stable int, warm float64, since sample, pids func() ([]int, error)) (result, error) {
+	first, last, err := b.watch(ctx, topics, want.records, warm, since, pids)
 	if err != nil {
 		return result{}, err
 	}
@@ -72,7 +81,7 @@ func (b *bench) measure(ctx context.Context, e engine, w workload, in input, out
 	// Markers count in offsets, so that the last few records may still be under way.
 	var got output
 	for deadline := time.Now().Add(time.Minute); ; {
-		if got, err = committed(ctx, b.broker, out, w.stable); err != nil {
+		if got, err = committed(ctx, b.broker, topics, stable); err != nil {
 			return result{}, err
 		}
 		if got.records >= want.records || time.Now().After(deadline) {
@@ -83,14 +92,24 @@ func (b *bench) measure(ctx context.Context, e engine, w workload, in input, out
 	if got != want {
 		return result{}, fmt.Errorf("%d results with checksum %x are committed, not %d with %x", got.records, got.checksum, want.records, want.checksum)
 	}
-	records := float64(in.records) * float64(last.visible-first.visible) / float64(want.records)
+	part := float64(records) * float64(last.visible-first.visible) / float64(want.records)
 	return result{
-		recordsPerCPUSecond: records / (last.cpu - first.cpu).Seconds(),
-		recordsPerSecond:    records / last.at.Sub(first.at).Seconds(),
+		recordsPerCPUSecond: part / (last.cpu - first.cpu).Seconds(),
+		recordsPerSecond:    part / last.at.Sub(first.at).Seconds(),
 		peakMB:              float64(rss) / 1e6,
 		span:                last.at.Sub(first.at),
-		before:              first.at.Sub(begun),
+		from:                first.at,
 	}, nil
+}
+
+// sampleOf looks at what processes have used so far.
+func sampleOf(visible int64, pids func() ([]int, error)) (sample, error) {
+	running, err := pids()
+	if err != nil {
+		return sample{}, err
+	}
+	used, err := usage.CPU(running...)
+	return sample{visible, used, time.Now()}, err
 }
 
 // logs returns the ends of a run's logs.
@@ -106,7 +125,8 @@ func (b *bench) logs(out string) string {
 }
 
 // watch waits until the whole output is visible.
-func (b *bench) watch(ctx context.Context, topic string, want int64, warm float64, pids func() ([]int, error)) (first, last sample, err error) {
+func (b *bench) watch(ctx context.Context, topics []string, want int64, warm float64, since sample, pids func() ([]int, error)) (first, last sample, err error) {
+	first, last = since, since
 	client, err := b.broker.Client()
 	if err != nil {
 		return first, last, err
@@ -115,7 +135,7 @@ func (b *bench) watch(ctx context.Context, topic string, want int64, warm float6
 	admin := kadm.NewClient(client)
 	deadline := time.Now().Add(patience)
 	for look := 0; ; look++ {
-		offsets, err := admin.ListCommittedOffsets(ctx, topic)
+		offsets, err := admin.ListCommittedOffsets(ctx, topics...)
 		if err == nil {
 			err = offsets.Error()
 		}
@@ -125,16 +145,10 @@ func (b *bench) watch(ctx context.Context, topic string, want int64, warm float6
 		var visible int64
 		offsets.Each(func(o kadm.ListedOffset) { visible += o.Offset })
 		if visible > last.visible {
-			running, err := pids()
-			if err != nil {
+			if last, err = sampleOf(visible, pids); err != nil {
 				return first, last, err
 			}
-			used, err := usage.CPU(running...)
-			if err != nil {
-				return first, last, err
-			}
-			last = sample{visible, used, time.Now()}
-			if first.visible == 0 && float64(visible) >= warm*float64(want) {
+			if first.at.IsZero() && float64(visible) >= warm*float64(want) {
 				first = last
 			}
 		} else if look%looks == 0 {

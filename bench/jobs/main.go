@@ -24,12 +24,14 @@ func main() {
 
 func job(env *stream.Env) error {
 	f := flag.NewFlagSet("jobs", flag.ContinueOnError)
-	w := f.String("workload", "", "passthrough, window-count, running-count, json-projection or exchange")
+	w := f.String("workload", "", "passthrough, window-count, running-count, json-projection, exchange or copy")
 	brokers := f.String("brokers", "", "bootstrap servers")
 	in := f.String("in", "", "input topic")
 	out := f.String("out", "", "output topic")
 	interval := f.Duration("interval", time.Second, "checkpoint interval")
 	guarantee := f.String("guarantee", "exactly-once", "exactly-once or at-least-once")
+	operators := f.Int("operators", 1, "of copy: operators between the source and the sink, each of which passes on what it gets")
+	chained := f.Bool("chained", true, "of copy: the operators call one another; else each is a task of its own")
 	f.String("profile", "", "directory for CPU profiles of the workers")
 	if err := f.Parse(os.Args[1:]); err != nil {
 		return err
@@ -47,6 +49,8 @@ func job(env *stream.Env) error {
 		results = counts(env, *brokers, *in, 1)
 	case "exchange":
 		results = counts(env, *brokers, *in, work.Every)
+	case "copy":
+		results = copied(values(env, *brokers, *in), *operators, *chained)
 	default:
 		return fmt.Errorf("there is no workload %q", *w)
 	}
@@ -59,6 +63,16 @@ func job(env *stream.Env) error {
 
 func values(env *stream.Env, brokers, in string) *stream.Stream[[]byte] {
 	return stream.From(env, "in", kafkasource.New(brokers, in, func(r kafkasource.Record) ([]byte, error) { return r.Value, nil }))
+}
+
+func copied(s *stream.Stream[[]byte], operators int, chained bool) *stream.Stream[[]byte] {
+	for n := range operators {
+		s = stream.Map(s, func(v []byte) []byte { return v }).Named(fmt.Sprintf("copy-%d", n))
+		if !chained {
+			s = s.NoChain()
+		}
+	}
+	return s
 }
 
 // event is what the keyed workloads need of a record.

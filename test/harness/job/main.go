@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-stream/weir/graph"
 	"github.com/weir-stream/weir/internal/orders"
 	"github.com/weir-stream/weir/sinks"
 	kafkasink "github.com/weir-stream/weir/sinks/kafka"
@@ -25,7 +26,7 @@ func main() { stream.Main(job) }
 
 // options are the flags of the job.
 type options struct {
-	shape, brokers, in, out, out2, client, prefix, policy, deadLetters, start string
+	shape, brokers, in, out, out2, client, guarantee, prefix, policy, deadLetters, start string
 
 	postgres, dir, goroutines, brake string
 
@@ -53,6 +54,7 @@ func parse() (options, error) {
 	f.StringVar(&o.dir, "dir", "", "directory of files, of shape tables")
 	f.StringVar(&o.goroutines, "goroutines", "", "directory where each process notes how many goroutines it has, in a file named after its id")
 	f.StringVar(&o.client, "client", "native", "native or confluent")
+	f.StringVar(&o.guarantee, "guarantee", "exactly-once", "exactly-once or at-least-once")
 	f.StringVar(&o.prefix, "prefix", "weir", "prefix of transactional ids")
 	f.StringVar(&o.policy, "policy", "fail", "for malformed records: fail, skip, dead-letter")
 	f.StringVar(&o.deadLetters, "dead-letters", "", "topic of dead letters")
@@ -233,6 +235,9 @@ func (o options) sink() []kafkasink.Option {
 	opts := []kafkasink.Option{kafkasink.TransactionalIDPrefix(o.prefix)}
 	if o.client == "confluent" {
 		opts = append(opts, kafkasink.Client(confluent.New(nil)))
+	}
+	if o.guarantee == "at-least-once" {
+		opts = append(opts, kafkasink.Guarantee(graph.AtLeastOnce))
 	}
 	if o.user != "" {
 		opts = append(opts, kafkasink.WithLogin(o.mechanism, o.user, o.password))
