@@ -137,7 +137,7 @@ func (p Picture) panel(panel Panel) (*plot.Plot, error) {
 	out.Y.Min, out.Y.Max = 0, most*1.4
 	if most > least*logarithmic {
 		out.Y.Scale, out.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
-		out.Y.Min, out.Y.Max = least/2, most*8
+		out.Y.Min, out.Y.Max = least/2, most*2
 	}
 	out.Legend.Top = true
 	out.Legend.Padding = vg.Points(3)
