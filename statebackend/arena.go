@@ -15,8 +15,8 @@ type cell[K comparable, V any] struct {
 	// current tells that the version is its row's latest; others are only in snapshots that are still to be written.
 	current bool
 	deleted bool
-	// used is set when the entry is asked for and cleared when eviction passes it by.
-	used bool
+	// use is 1 from when the entry is asked for until eviction passes it by, else 0, and -1 when it was read ahead for who is about to ask.
+	use int8
 }
 
 // arena holds versions by number. They do not move, and when neither keys nor values have pointers the collector does not look at them.

@@ -71,8 +71,8 @@ func (b *Backend[K]) Expects() bool {
 	return false
 }
 
-// Expect tells that records with keys are about to be handled, so that what memory has of them is under way when they are. It changes
-// nothing, and is for a few dozen keys at a time.
+// Expect tells that records with keys are about to be handled, so that what memory has of them is under way when they are, and that rows
+// which were evicted are read, those of all keys at a time. To who asks for a row it changes nothing. It is for a few dozen keys at a time.
 func (b *Backend[K]) Expect(keys []K) {
 	for _, e := range b.expecting {
 		if e.expects() {
@@ -115,6 +115,10 @@ type core struct {
 	files   files
 	scratch []byte
 	memory  memory
+	// absent, questions and refs are memory to use.
+	absent    []int
+	questions []segment.Question
+	refs      []uint32
 	// assumed is the size of an encoded row of which none was measured.
 	assumed int64
 	// aging are the states whose entries expire.

@@ -14,6 +14,7 @@ type chain struct {
 	sources []segment.Source  // oldest first
 	cursors []*segment.Cursor // one per source
 	merge   *segment.Merge
+	asker   segment.Asker
 	// filterLen returns the length of the part of a row's key that is in Bloom filters.
 	filterLen func(row []byte) int
 }
@@ -67,11 +68,11 @@ func (c *chain) lookup(row []byte, namespaces bool) (value []byte, at stamp, ok 
 			return nil, noStamp, false, nil
 		}
 		cursor := c.cursors[i]
-		cursor.Seek(row)
+		found := cursor.Find(row)
 		if err := cursor.Err(); err != nil {
 			return nil, noStamp, false, c.files.distrust(err)
 		}
-		if cursor.Valid() && bytes.Equal(cursor.Key(), row) {
+		if found {
 			return cursor.Value(), stamp(cursor.Stamp()), !cursor.Tombstone(), nil
 		}
 		if namespaces && c.dropped(row, group, i, i+1) {
@@ -79,6 +80,14 @@ func (c *chain) lookup(row []byte, namespaces bool) (value []byte, at stamp, ok 
 		}
 	}
 }
+
+// question returns the question for a row of a state without namespaces.
+func (c *chain) question(row []byte) segment.Question {
+	return segment.Question{Row: row, Hash: segment.Hash(row[:c.filterLen(row)])}
+}
+
+// ask answers some of many questions at once. Values are valid until the chain is closed.
+func (c *chain) ask(questions []segment.Question) error { return c.asker.Ask(c.sources, questions) }
 
 // dropped reports whether one of some sources hides a row's namespace in older ones.
 func (c *chain) dropped(row []byte, group, from, to int) bool {

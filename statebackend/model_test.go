@@ -434,6 +434,10 @@ func TestBackendKeepsWhatAPlainMapKeeps(t *testing.T) {
 					delete(m.now.values, k)
 				}
 			},
+			"expect": func(t *rapid.T) {
+				k := m.keys.Draw(t, "key")
+				m.of(k).b.Expect([]string{k, m.keys.Draw(t, "another key"), k})
+			},
 			"maps": func(t *rapid.T) {
 				k, mk, v := m.keys.Draw(t, "key"), rapid.IntRange(-2, 2).Draw(t, "map key"), value.Draw(t, "value")
 				s := m.of(k)

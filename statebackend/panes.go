@@ -182,8 +182,8 @@ func (s *Panes[K, A]) mark(p *pane[K, A], ref uint32, e *cell[K, A]) {
 // find returns the version of k's accumulator, nil when there is none.
 func (s *Panes[K, A]) find(p *pane[K, A], k K) (uint32, *cell[K, A], error) {
 	if ref, e := p.rows.find(k); e != nil {
-		if !e.used {
-			e.used = true
+		if e.use < 1 {
+			e.use++
 		}
 		return ref, e, nil
 	}

@@ -80,34 +80,39 @@ const cachedBytes = 4 << 20
 func (r *rows[K, V]) large() bool { return uintptr(r.n)*(unsafe.Sizeof(cell[K, V]{})+12) > cachedBytes }
 
 // fetch makes the processor load what find needs for keys that it will soon be called for. Of a table larger than its caches each of
-// the two loads waits for memory; here those of many keys wait at once.
-func (r *rows[K, V]) fetch(keys []K) {
+// the two loads waits for memory; here those of many keys wait at once. It appends the places of keys that have no row to absent.
+func (r *rows[K, V]) fetch(keys []K, absent []int) []int {
 	var found [fetchAtOnce]struct{ hash, slot uint32 }
-	for len(keys) > 0 {
-		n := min(len(keys), fetchAtOnce)
-		for i, k := range keys[:n] {
+	for from := 0; from < len(keys); from += fetchAtOnce {
+		some := keys[from:min(from+fetchAtOnce, len(keys))]
+		for i, k := range some {
 			hash := r.hash(k)
 			slots := r.index.slots(hash)
 			found[i].hash, found[i].slot = hash, uint32(slots[hash&uint32(len(slots)-1)])
 		}
 		sum := uint32(0)
-		for i := range found[:n] {
+		for i := range some {
 			hash, first := found[i].hash, found[i].slot
 			slots := r.index.slots(hash)
 			mask := uint32(len(slots) - 1)
+			there := false
 			for at := hash & mask; first != 0; at = (at + 1) & mask {
 				slot := slots[at]
 				if uint32(slot>>32) == hash {
 					sum += r.at(uint32(slot) - 1).epoch
+					there = true
 				}
-				if slot == 0 || uint32(slot>>32) == hash {
+				if slot == 0 || there {
 					break
 				}
 			}
+			if !there {
+				absent = append(absent, from+i)
+			}
 		}
 		r.fetched += sum
-		keys = keys[n:]
 	}
+	return absent
 }
 
 // has reports whether there is a row.
@@ -134,6 +139,28 @@ func (r *rows[K, V]) succeed(old uint32, v *cell[K, V], released uint64) (uint32
 	r.retire(old, v, released)
 	r.recent, r.recentRef = next, ref
 	return ref, next
+}
+
+// removeAll takes out rows, each once, the loads for many of them at the same time.
+func (r *rows[K, V]) removeAll(refs []uint32, released uint64) {
+	var hashes [fetchAtOnce]uint32
+	for len(refs) > 0 {
+		some := refs[:min(fetchAtOnce, len(refs))]
+		refs = refs[len(some):]
+		sum := uint32(0)
+		for i, ref := range some {
+			hashes[i] = r.hash(r.at(ref).key)
+			slots := r.index.slots(hashes[i])
+			sum += uint32(slots[hashes[i]&uint32(len(slots)-1)])
+		}
+		r.fetched += sum
+		for i, ref := range some {
+			r.index.remove(hashes[i], ref)
+			r.retire(ref, r.at(ref), released)
+		}
+		r.n -= len(some)
+	}
+	r.recent = nil
 }
 
 // remove takes out a row. Snapshots may go on referring to its version.

@@ -55,7 +55,7 @@ func rowsAreAMap[K comparable](t *testing.T, key func(int) K) {
 			case 1:
 				released = epoch - 1
 			case 2:
-				r.fetch([]K{k, key(next(keys)), key(keys)})
+				_ = r.fetch([]K{k, key(next(keys)), key(keys)}, nil)
 			}
 		}
 		require.Equal(t, len(want), r.len())

@@ -41,8 +41,8 @@ type graveRef struct {
 func (t *table[TK, V]) get(k TK) (*cell[TK, V], error) {
 	t.core.tick()
 	if _, e := t.rows.find(k); e != nil {
-		if !e.used {
-			e.used = true
+		if e.use < 1 {
+			e.use++
 		}
 		return e, nil
 	}
@@ -52,9 +52,34 @@ func (t *table[TK, V]) get(k TK) (*cell[TK, V], error) {
 	return t.read(k)
 }
 
-func (t *table[TK, V]) expects() bool { return t.rows.large() }
+func (t *table[TK, V]) expects() bool { return t.rows.large() || t.core.mode == partial }
 
-func (t *table[TK, V]) expect(keys []TK) { t.rows.fetch(keys) }
+func (t *table[TK, V]) expect(keys []TK) {
+	c := t.core
+	c.absent = t.rows.fetch(keys, c.absent[:0])
+	if c.mode == resident || len(c.absent) == 0 {
+		return
+	}
+	c.questions, c.scratch = c.questions[:0], c.scratch[:0]
+	for _, i := range c.absent {
+		start := len(c.scratch)
+		c.scratch = t.appendRow(c.scratch, keys[i])
+		c.questions = append(c.questions, c.chain.question(c.scratch[start:len(c.scratch):len(c.scratch)]))
+	}
+	// Whatever is wrong comes up again when the key is asked for.
+	if c.chain.ask(c.questions) != nil {
+		return
+	}
+	for n, i := range c.absent {
+		q := &c.questions[n]
+		if !q.Found || q.Tombstone || t.rows.has(keys[i]) {
+			continue
+		}
+		if v, err := t.decode(q.Value, stamp(q.Stamp)); err == nil && !t.gone(v) {
+			t.insert(keys[i], v).use = -1
+		}
+	}
+}
 
 // read looks for a row that is not in memory in the segments.
 func (t *table[TK, V]) read(k TK) (*cell[TK, V], error) {
@@ -245,15 +270,18 @@ func (t *table[TK, V]) count() int { return t.live }
 func (t *table[TK, V]) held() int { return t.rows.len() }
 
 func (t *table[TK, V]) evict(want int, upTo uint64, visits int) (evicted int) {
+	refs := t.core.refs[:0]
 	t.rows.sample(visits, func(ref uint32, e *cell[TK, V]) bool {
 		if evictable(e, upTo) {
-			t.rows.remove(ref, e, t.core.released)
-			t.live--
-			evicted++
+			e.current = false // a sample of a small table comes by again
+			refs = append(refs, ref)
 		}
-		return evicted < want
+		return len(refs) < want
 	})
-	return evicted
+	t.rows.removeAll(refs, t.core.released)
+	t.live -= len(refs)
+	t.core.refs = refs
+	return len(refs)
 }
 
 // evictable reports whether an entry can go: nothing changed since epoch upTo, and nobody asked for it since it was last looked at.
@@ -261,8 +289,8 @@ func evictable[TK comparable, V any](e *cell[TK, V], upTo uint64) bool {
 	if uint64(e.epoch) > upTo || e.deleted {
 		return false
 	}
-	unused := !e.used
-	e.used = false
+	unused := e.use < 1
+	e.use = min(e.use, 0)
 	return unused
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-stream/weir/internal/keygroup"
 	"github.com/weir-stream/weir/statebackend/segment"
 )
 
@@ -107,9 +108,37 @@ func (s specimen) lookUp(t testing.TB, opened *segment.Segment, bad func(error) 
 		}
 		require.True(t, c.Valid(), "%s: %q is hidden", what, r.key)
 		require.True(t, r.is(c), "%s: %q", what, r.key)
+		if found := c.Find([]byte(r.key)); bad(c.Err()) {
+			noticed = true
+			require.NoError(t, c.Close())
+			c, err = opened.NewCursor()
+			require.NoError(t, err)
+			continue
+		} else {
+			require.True(t, found && r.is(c), "%s: %q is hidden from who looks for it alone", what, r.key)
+		}
+		q := question(r.key)
+		if err := new(segment.Asker).Ask(everyGroup(opened), q); err != nil {
+			require.ErrorIs(t, err, segment.ErrCorrupt, what)
+			noticed = true
+			continue
+		}
+		require.True(t, !q[0].Found || r.answers(q[0]), "%s: %q has another answer", what, r.key)
 	}
 	require.NoError(t, c.Close())
 	return noticed
+}
+
+func question(key string) []segment.Question {
+	return []segment.Question{{Row: []byte(key), Hash: segment.Hash([]byte(key))}}
+}
+
+func everyGroup(s *segment.Segment) []segment.Source {
+	return []segment.Source{{Segment: s, Groups: keygroup.Range{Last: 1<<16 - 1}}}
+}
+
+func (r row) answers(q segment.Question) bool {
+	return r.key == string(q.Row) && r.value == string(q.Value) && r.tombstone == q.Tombstone
 }
 
 func (r row) is(c *segment.Cursor) bool {

@@ -33,13 +33,12 @@ func buildFilter(hashes []uint64) []byte {
 // filterHas says "perhaps" for a damaged line: the rows have checksums of their own.
 func filterHas(f []byte, h uint64, bits *[lineProbes]probe) bool {
 	at := lineOf(f, h)
-	line := f[at : at+lineSize]
-	for _, bit := range bits {
-		if line[bit.at]&bit.mask == 0 {
-			return lineSum(f, at) != binary.BigEndian.Uint32(line)
-		}
+	line := (*[lineSize]byte)(f[at:])
+	missing := uint8(0)
+	for _, bit := range bits { // all of them: where to stop nobody can foresee
+		missing |= bit.mask &^ line[bit.at%lineSize]
 	}
-	return true
+	return missing == 0 || lineSum(f, at) != binary.BigEndian.Uint32(line[:])
 }
 
 func lineOf(f []byte, h uint64) int {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"runtime/debug"
 	"slices"
 )
@@ -27,26 +28,50 @@ func startOf(key []byte) start {
 	return start{binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])}
 }
 
-func (s start) less(other start) bool {
-	return s[0] < other[0] || s[0] == other[0] && s[1] < other[1]
-}
-
 // find returns the number of the leaf that may have a key; false when the branches have to tell.
 func (l *leaves) find(key []byte) (number uint64, ok bool) {
 	at := startOf(key)
-	low, high := 0, len(l.starts) // leaves before low do not begin behind key, from high on they do
-	for low < high {
-		middle := int(uint(low+high) / 2)
-		if at.less(l.starts[middle]) {
-			high = middle
-		} else {
-			low = middle + 1
-		}
-	}
-	if low == 0 || l.starts[low-1] == at {
+	i := l.search(at)
+	if i < 0 || l.starts[i] == at {
 		return 0, false
 	}
-	return l.numbers[low-1], true
+	return l.numbers[i], true
+}
+
+// guess is find that tells where in the leaf the key is, in parts of 2^32, if what keys begin with is spread evenly.
+func (l *leaves) guess(key []byte) (number, part uint64, ok bool) {
+	at := startOf(key)
+	i := l.search(at)
+	if i < 0 || l.starts[i] == at {
+		return 0, 0, false
+	}
+	if i+1 < len(l.starts) {
+		first := l.starts[i]
+		part = uint64(at.minus(first) / l.starts[i+1].minus(first) * (1 << 32))
+	}
+	return l.numbers[i], part, true
+}
+
+// minus returns the difference to a lower start, about.
+func (s start) minus(lower start) float64 {
+	low, borrow := bits.Sub64(s[1], lower[1], 0)
+	high, _ := bits.Sub64(s[0], lower[0], borrow)
+	return float64(high)*(1<<64) + float64(low)
+}
+
+// search returns the last leaf that does not begin behind a start; -1 when there is none.
+func (l *leaves) search(at start) int {
+	low := 0 // leaves before do not begin behind key
+	for n := len(l.starts); n > 0; {
+		half := (n + 1) / 2
+		middle := &l.starts[low+half-1]
+		// Without a branch, which would be foreseen half of the time.
+		_, behind := bits.Sub64(at[1], middle[1], 0)
+		_, behind = bits.Sub64(at[0], middle[0], behind)
+		low += half & (int(behind) - 1)
+		n -= half
+	}
+	return low - 1
 }
 
 // Prepare makes later searches in the segment faster. It reads the branches of the file, one page in about a hundred, and keeps some 24

@@ -187,6 +187,44 @@ func (n node) find(key []byte) (int, error) {
 	return max(0, low-1), nil
 }
 
+// findFrom is find that begins to look at an element, which had better be near.
+func (n node) findFrom(at int, key []byte) (int, error) {
+	greater := func(i int) (bool, error) {
+		k, err := n.key(i)
+		return bytes.Compare(k, key) > 0, err
+	}
+	low, high := 0, n.count // elements before low are not greater, from high on they are
+	for step := 1; low < high; step *= 2 {
+		is, err := greater(at)
+		if err != nil {
+			return 0, err
+		}
+		if is {
+			high = at
+			at -= step
+		} else {
+			low = at + 1
+			at += step
+		}
+		if at < low || at >= high {
+			break
+		}
+	}
+	for low < high {
+		middle := int(uint(low+high) / 2)
+		is, err := greater(middle)
+		if err != nil {
+			return 0, err
+		}
+		if is {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	return max(0, low-1), nil
+}
+
 // tree is a bucket, and a place in it.
 type tree struct {
 	pages  *pages

@@ -153,13 +153,18 @@ func Candidate(sources []Source, n, group int, hash uint64) (at int) {
 		// Where a filter cannot be read, its source stays in question: the rows have checksums of their own.
 		_ = caught(recover(), before)
 	}(debug.SetPanicOnFault(true))
+	return candidate(sources, n, group, hash)
+}
+
+// candidate is Candidate for who has a guard of its own.
+func candidate(sources []Source, n, group int, hash uint64) int {
 	bits := probesOf(hash)
-	for at = n - 1; at >= 0; at-- {
+	for at := n - 1; at >= 0; at-- {
 		if s := &sources[at]; s.Groups.Contains(group) && s.Segment.mayContain(hash, &bits) {
 			return at
 		}
 	}
-	return at
+	return -1
 }
 
 // Close releases the segment; its cursors must be closed before.

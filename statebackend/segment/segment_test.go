@@ -101,6 +101,7 @@ func TestSegmentsGiveBackTheirRows(t *testing.T) {
 			require.NoError(t, s.Prepare())
 		}
 		require.True(t, slices.Equal(rows, read(t, s)))
+		var asker segment.Asker
 		c, err := s.NewCursor()
 		require.NoError(t, err)
 		defer func() { require.NoError(t, c.Close()) }()
@@ -113,6 +114,17 @@ func TestSegmentsGiveBackTheirRows(t *testing.T) {
 				if c.Valid() {
 					require.Equal(t, rows[i].key, string(c.Key()))
 				}
+				there := i < len(rows) && rows[i].key == at
+				require.Equal(t, there, c.Find([]byte(at)))
+				require.True(t, !there || rows[i].is(c))
+				if there {
+					if c.Next(); i+1 < len(rows) {
+						require.Equal(t, rows[i+1].key, string(c.Key()))
+					}
+				}
+				q := question(at)
+				require.NoError(t, asker.Ask(everyGroup(s), q))
+				require.True(t, !q[0].Found || there && rows[i].answers(q[0]))
 			}
 		}
 	})
@@ -356,4 +368,46 @@ func FuzzOpenInline(f *testing.F) {
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
 	})
+}
+
+// Of many questions at once, which are about three segments of like keys, all get the answer of the newest one that has the row, but for those
+// that a filter leads astray or whose key begins as a page does.
+func TestManyQuestionsAreAnswered(t *testing.T) {
+	var sources []segment.Source
+	want := map[string]row{}
+	for n := range 3 {
+		var rows []row
+		for i := range 5000 {
+			if i%3 >= n {
+				r := row{key: key(i%7, 1, fmt.Sprintf("user-%05d", i*i)), value: fmt.Sprint(n, i), tombstone: n == 2 && i%2 == 0}
+				if r.tombstone {
+					r.value = ""
+				}
+				rows = append(rows, r)
+				want[r.key] = r
+			}
+		}
+		s := open(t, build(t, filepath.Join(t.TempDir(), "segment"), 0, sorted(rows)))
+		defer func() { require.NoError(t, s.Close()) }()
+		require.NoError(t, s.Prepare())
+		sources = append(sources, everyGroup(s)...)
+	}
+	var questions []segment.Question
+	for k := range want {
+		questions = append(questions, question(k)...)
+		questions = append(questions, question(k+"0")...)
+	}
+	var asker segment.Asker
+	found := 0
+	for some := range slices.Chunk(questions, 32) {
+		require.NoError(t, asker.Ask(sources, some))
+		for _, q := range some {
+			r, there := want[string(q.Row)]
+			require.True(t, !q.Found || there && r.answers(q), "%q", q.Row)
+			if q.Found {
+				found++
+			}
+		}
+	}
+	require.Greater(t, found, len(want)*9/10)
 }
