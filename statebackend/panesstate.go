@@ -50,7 +50,9 @@ func (s panesState[K, A]) bytes(perRow int64) int64 {
 // What is expected is about the pane of the record before.
 func (s panesState[K, A]) expects() bool { return s.last != nil && s.last.rows.large() }
 
-func (s panesState[K, A]) expect(keys []K) { s.core.absent = s.last.rows.fetch(keys, s.core.absent[:0]) }
+func (s panesState[K, A]) expect(keys []K) {
+	s.core.absent = s.last.rows.fetch(keys, s.core.absent[:0])
+}
 
 func (s panesState[K, A]) held() int { return s.count() }
 
