@@ -44,7 +44,7 @@ func newDeadLetters(ctx context.Context, s settings) (*deadLetters, error) {
 	return &deadLetters{settings: s, cl: cl}, nil
 }
 
-func (d *deadLetters) write(rec *kgo.Record, cause error) error {
+func (d *deadLetters) write(rec *Record, cause error) error {
 	if err := d.failure.Load(); err != nil {
 		return *err
 	}

@@ -1,5 +1,5 @@
-// Package kafkasource reads Kafka topics with franz-go. Partitions are assigned by a fixed function, without consumer groups, and the
-// positions live in the checkpoint.
+// Package kafkasource reads Kafka topics over connections of franz-go, whose consumer it does not use (internal/fetch). Partitions are assigned
+// by a fixed function, without consumer groups, and the positions live in the checkpoint.
 //
 // # Positions
 //
@@ -15,16 +15,18 @@
 // # Memory
 //
 // What is fetched and not yet emitted is bounded by MemoryBytes for each subtask, whatever the number of partitions, counted after
-// decompression: the size of fetch requests follows the measured expansion of what arrives. A record larger than the bound arrives all
-// the same.
+// decompression: half of it is for answers as they arrived, and batches are decompressed a mebibyte ahead of what is emitted. A batch larger
+// than the bound arrives all the same.
 //
 // # Watermarks
 //
-// A silent partition is reported as caught up only after asking the broker for its end offset: elapsed time proves nothing when a fetch
-// is slow. An open transaction at the end of a partition keeps it from being caught up.
+// A silent partition is reported as caught up as of the time when a fetch was sent whose answer says that nothing is left: elapsed time proves
+// nothing when a fetch is slow. While nothing is fetched, as under back-pressure, end offsets are asked for beside it. An open transaction at
+// the end of a partition keeps it from being caught up.
 //
 // # Concurrency
 //
-// Fetch polls on the task's fetching goroutine and owns the fetch positions; a goroutine of the reader's own asks for end offsets and
-// new partitions and commits group offsets; Emit and Positions belong to the task's goroutine. They meet in a mutex held briefly.
+// Goroutines of internal/fetch ask brokers; Fetch takes their answers and decompresses them on the task's fetching goroutine; one of the reader's
+// own asks for end offsets and new partitions and commits group offsets; Emit decodes records, and it and Positions belong to the task's
+// goroutine. They meet in mutexes held briefly.
 package kafkasource

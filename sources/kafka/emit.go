@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sources"
+	"github.com/weir-stream/weir/sources/kafka/internal/fetch"
 )
 
 // Emit implements sources.Reader.
@@ -20,27 +19,60 @@ func (r *reader[T]) Emit(fetched any, out sources.Output[T], limit int) (bool, e
 		r.add(s, out)
 	}
 	b.added = nil
-	for b.at < len(b.runs) {
-		current := &b.runs[b.at]
-		if current.moved >= 0 {
-			current.split.next = current.moved
-		}
-		for b.record < len(current.records) {
-			if limit == 0 {
-				return true, nil
+	for ; b.at < len(b.runs); b.at, b.batch = b.at+1, 0 {
+		run := &b.runs[b.at]
+		for ; b.batch < len(run.batches); b.batch++ {
+			done, err := r.emitBatch(run.split, &run.batches[b.batch], out, &limit)
+			if !done || err != nil {
+				return true, err
 			}
-			limit--
-			rec := current.records[b.record]
-			b.record++
-			if err := r.emit(current.split, rec, out); err != nil {
-				return false, err
-			}
-			current.split.next = rec.Offset + 1
-			rec.Recycle() // from here on rec is another record
+			run.batches[b.batch] = fetch.Batch{} // what it holds is not kept any longer than its records
 		}
-		b.at, b.record = b.at+1, 0
+		run.split.next = run.next
 	}
 	r.reached(b.ends, out)
+	if b.answer != nil {
+		r.fetcher.Release(b.answer)
+	}
+	return false, nil
+}
+
+// emitBatch passes on the records of a batch, and reports whether that was all of them.
+func (r *reader[T]) emitBatch(s *split, b *fetch.Batch, out sources.Output[T], limit *int) (done bool, err error) {
+	rec, of := &r.record, &r.decoded
+	for *limit > 0 {
+		if !b.Next(of) {
+			if err := b.Err(); err != nil {
+				return false, operator.Fatal(fmt.Errorf("read %s/%d: %w", s.topic, s.partition, err))
+			}
+			s.next = b.Last + 1
+			return true, nil
+		}
+		if of.Offset < s.next {
+			continue // the batch begins before the position
+		}
+		*limit--
+		rec.Topic, rec.Partition, rec.Offset = s.topic, s.partition, of.Offset
+		rec.Key, rec.Value, rec.Headers = of.Key, of.Value, of.Headers
+		timestamp := of.Millis
+		switch {
+		case timestamp < 0:
+			timestamp, rec.Timestamp = operator.NoTimestamp, time.Time{}
+		case timestamp != r.millis || rec.Timestamp.IsZero(): // else it is that of the record before
+			r.millis, rec.Timestamp = timestamp, time.UnixMilli(timestamp)
+		}
+		v, err := r.decode(*rec)
+		if err != nil {
+			err = r.malformed(rec, err)
+		} else if err = out.Collect(s.number, v, timestamp); err != nil {
+			// The coordinates are those of the record at hand; an asynchronous failure may be about an earlier one.
+			err = fmt.Errorf("while handling record %s/%d at offset %d: %w", s.topic, s.partition, of.Offset, err)
+		}
+		if err != nil {
+			return false, err
+		}
+		s.next = of.Offset + 1
+	}
 	return false, nil
 }
 
@@ -55,32 +87,8 @@ func (r *reader[T]) add(s *split, out sources.Output[T]) {
 	r.splits = append(r.splits, s)
 }
 
-// emit passes on one record.
-func (r *reader[T]) emit(s *split, rec *kgo.Record, out sources.Output[T]) error {
-	if rec.Attrs.IsControl() {
-		return nil
-	}
-	record := Record{
-		Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset,
-		Key: rec.Key, Value: rec.Value, Headers: rec.Headers, Timestamp: rec.Timestamp,
-	}
-	timestamp := rec.Timestamp.UnixMilli()
-	if timestamp < 0 {
-		timestamp, record.Timestamp = operator.NoTimestamp, time.Time{}
-	}
-	v, err := r.decode(record)
-	if err != nil {
-		return r.malformed(rec, err)
-	}
-	if err := out.Collect(s.number, v, timestamp); err != nil {
-		// The coordinates are those of the record at hand; an asynchronous failure may be about an earlier one.
-		return fmt.Errorf("while handling record %s/%d at offset %d: %w", rec.Topic, rec.Partition, rec.Offset, err)
-	}
-	return nil
-}
-
 // malformed follows the chosen policy for a record that decode refuses.
-func (r *reader[T]) malformed(rec *kgo.Record, cause error) error {
+func (r *reader[T]) malformed(rec *Record, cause error) error {
 	switch r.settings.policy {
 	case decodeSkip:
 		r.rc.Logger.Warn("skipped a record that cannot be decoded", "topic", rec.Topic, "partition", rec.Partition, "offset", rec.Offset, "error", cause)

@@ -7,27 +7,36 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
+	"github.com/weir-stream/weir/sources/kafka/internal/fetch"
+)
+
+const (
+	// openBytes bounds how much is decompressed ahead of what is emitted, but for a larger batch.
+	openBytes = 1 << 20
+	// tellEvery is the least time from one word about the ends of partitions that are read to the next.
+	tellEvery = 200 * time.Millisecond
 )
 
 // batch is what one Fetch returns. Emit works through it in order: new splits, records, then what was found out about the ends.
 type batch struct {
 	added []*split
 	runs  []run
-	// at is the run and the record in it that come next.
-	at, record int
-	ends       []end
+	// at is the run and batch the batch in it that come next.
+	at, batch int
+	ends      []end
+	// answer is given back when all is emitted; nil when more of it is to come.
+	answer *fetch.Answer
 }
 
-// run is consecutive records of one split.
+// run is consecutive batches of one split.
 type run struct {
 	split   *split
-	records []*kgo.Record
-	// moved is the offset from which reading went on after a gap, or -1.
-	moved int64
+	batches []fetch.Batch
+	// next is the offset after them, past what is not for a reader.
+	next int64
 }
 
 // end tells what was known of a split's end.
@@ -63,29 +72,32 @@ func (r *reader[T]) Fetch(ctx context.Context) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(news.added) > 0 {
-			b.added = news.added
-			for _, s := range news.added {
-				s.fetched = s.next
-				r.assigned[s.topicPartition] = s
-			}
-			r.assign(news.added)
+		for _, s := range news.added {
+			r.assign(s)
 		}
-		if news.ends == nil {
-			if err := r.poll(ctx, b); err != nil {
-				return nil, err
-			}
-		}
+		b.added = news.added
 		for tp, offset := range news.ends {
 			if s := r.assigned[tp]; s != nil {
 				b.ends = append(b.ends, end{s, offset, news.asOf, s.fetched >= offset})
 			}
 		}
+		if b.empty() {
+			if err := r.take(ctx, b); err != nil {
+				return nil, err
+			}
+		}
 		if !b.empty() {
 			return b, nil
 		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		if b.answer != nil {
+			r.fetcher.Release(b.answer)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-r.watch.arrived:
+		case <-r.fetcher.Ready():
 		}
 	}
 }
@@ -99,59 +111,99 @@ func (r *reader[T]) initial() []*split {
 	return out
 }
 
-// poll waits for records, until ctx ends or the watcher has news.
-func (r *reader[T]) poll(ctx context.Context, b *batch) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer r.watch.interrupt(cancel)()
-	fetches := r.cl.PollFetches(ctx)
-	if fetches.IsClientClosed() {
-		return fmt.Errorf("read: %w", kgo.ErrClientClosed)
-	}
-	var failure error
-	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		tp := topicPartition{p.Topic, p.Partition}
-		s := r.assigned[tp]
-		if s == nil {
-			if p.Err != nil && ctx.Err() == nil && failure == nil {
-				failure = r.partitionError(ctx, nil, tp, p.Err, b)
-			}
-			return
-		}
-		if n := len(p.Records); n > 0 {
-			b.runs = append(b.runs, run{s, p.Records, -1})
-			s.fetched = p.Records[n-1].Offset + 1
-		}
-		if p.Err != nil && failure == nil {
-			failure = r.partitionError(ctx, s, tp, p.Err, b)
-		}
-	})
-	return failure
+// assign begins to fetch a split where it is.
+func (r *reader[T]) assign(s *split) {
+	s.fetched = s.next
+	s.from = r.fetcher.Add(s.topic, s.id.topic, s.partition, s.fetched)
+	r.assigned[s.topicPartition] = s
+	r.fetching[s.from] = s
 }
 
-// partitionError decides about an error of a fetch. nil means that the client goes on by itself or the gap was passed over.
-func (r *reader[T]) partitionError(ctx context.Context, s *split, tp topicPartition, err error, b *batch) error {
-	if refused := kafkaconn.Refused(err, kafkaconn.Access{Operation: "Read", Topic: tp.topic}); refused != nil {
-		return fmt.Errorf("read %s/%d: %w", tp.topic, tp.partition, refused)
+// take adds what was fetched, if there is something.
+func (r *reader[T]) take(ctx context.Context, b *batch) error {
+	if r.answer == nil {
+		if r.answer = r.fetcher.Take(); r.answer == nil {
+			return nil
+		}
+		if err := r.answer.Err; err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		r.rest = r.answer.Parts
 	}
-	var truncated *kgo.ErrDataLoss
+	opened := 0
+	limit := int(min(r.settings.memory/4, openBytes))
+	for ; len(r.rest) > 0 && opened < limit; r.rest = r.rest[1:] {
+		part := &r.rest[0]
+		s := r.fetching[part.Partition]
+		n := 0
+		for n < len(part.Batches) && opened < limit {
+			size, err := part.Batches[n].Open(r.fetcher.Decompressor())
+			if err != nil {
+				return operator.Fatal(fmt.Errorf("read %s/%d: %w", s.topic, s.partition, err))
+			}
+			opened += size
+			n++
+		}
+		next := part.Next
+		if n < len(part.Batches) {
+			next = part.Batches[n-1].Last + 1
+		}
+		if n > 0 || next > s.fetched {
+			b.runs = append(b.runs, run{s, part.Batches[:n:n], next})
+			s.fetched = next
+		}
+		if part.Batches = part.Batches[n:]; len(part.Batches) > 0 {
+			return nil
+		}
+		if part.High >= 0 {
+			s.end, s.asOf = part.High, part.AsOf
+			r.heard[s] = struct{}{}
+		}
+		if part.Err != nil {
+			if err := r.partitionError(ctx, s, part.Err, b); err != nil {
+				return err
+			}
+		}
+	}
+	if len(r.rest) == 0 {
+		b.answer, r.answer = r.answer, nil
+		r.tell(b)
+	}
+	return nil
+}
+
+// tell adds what was heard of the ends, not more often than somebody looks at it.
+func (r *reader[T]) tell(b *batch) {
+	now := time.Now()
+	if len(b.runs) > 0 && now.Sub(r.told) < tellEvery {
+		return
+	}
+	r.told = now
+	for s := range r.heard {
+		b.ends = append(b.ends, end{s, s.end, s.asOf, s.fetched >= s.end})
+	}
+	clear(r.heard)
+}
+
+// partitionError decides about an error of a fetch. nil means that the gap was passed over.
+func (r *reader[T]) partitionError(ctx context.Context, s *split, err error, b *batch) error {
+	if refused := kafkaconn.Refused(err, kafkaconn.Access{Operation: "Read", Topic: s.topic}); refused != nil {
+		return fmt.Errorf("read %s/%d: %w", s.topic, s.partition, refused)
+	}
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return nil
-	case errors.Is(err, kerr.OffsetOutOfRange) && s != nil:
+	case errors.Is(err, kerr.OffsetOutOfRange):
 		return r.outOfRange(ctx, s, b)
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
-		return operator.Fatal(fmt.Errorf("topic %s was deleted while it was read: %w", tp.topic, err))
-	case errors.As(err, &truncated):
-		return operator.DataLoss(fmt.Errorf("%s/%d: the broker has lost records that were read already: %w", tp.topic, tp.partition, err))
-	case kerr.IsRetriable(err):
-		r.rc.Logger.Warn("fetching is disturbed", "topic", tp.topic, "partition", tp.partition, "error", err)
-		return nil
+		return operator.Fatal(fmt.Errorf("topic %s was deleted while it was read: %w", s.topic, err))
+	case errors.Is(err, fetch.ErrTruncated):
+		return operator.DataLoss(fmt.Errorf("%s/%d: the broker has lost records that were read already: %w", s.topic, s.partition, err))
+	case errors.Is(err, fetch.ErrFormat), errors.Is(err, fetch.ErrMalformed):
+		return operator.Fatal(fmt.Errorf("read %s/%d: %w", s.topic, s.partition, err))
 	}
-	return fmt.Errorf("read %s/%d: %w", tp.topic, tp.partition, kafkaconn.OrRefused(err, kafkaconn.Access{}))
+	return fmt.Errorf("read %s/%d: %w", s.topic, s.partition, kafkaconn.OrRefused(err, kafkaconn.Access{}))
 }
 
-// outOfRange handles a partition whose wanted offset is gone; the client has stopped fetching it.
+// outOfRange handles a partition whose wanted offset is gone.
 func (r *reader[T]) outOfRange(ctx context.Context, s *split, b *batch) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.settings.deadline)
 	defer cancel()
@@ -170,8 +222,7 @@ func (r *reader[T]) outOfRange(ctx context.Context, s *split, b *batch) error {
 		return err
 	}
 	s.fetched = next
-	b.runs = append(b.runs, run{split: s, moved: next})
-	r.cl.RemoveConsumePartitions(map[string][]int32{s.topic: {s.partition}})
-	r.assign([]*split{s})
+	b.runs = append(b.runs, run{split: s, next: next})
+	r.fetcher.Move(s.from, next)
 	return nil
 }

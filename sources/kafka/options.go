@@ -148,7 +148,8 @@ func (s settings) client() (settings, error) {
 	return s, nil
 }
 
-// ClientOptions passes options to the franz-go client, for what has no option of its own.
+// ClientOptions passes options to the franz-go client, for what has no option of its own: connections and requests. Those of its consumer do
+// nothing, but for WithDecompressor.
 func ClientOptions(opts ...kgo.Opt) Option {
 	return func(s *settings) { s.options = append(s.options, opts...) }
 }

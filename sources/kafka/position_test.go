@@ -55,20 +55,3 @@ func TestOwner(t *testing.T) {
 		}
 	})
 }
-
-func TestGovernorFollowsTheGrowthOfBatches(t *testing.T) {
-	g := newGovernor(64<<20, 16<<20, 1<<20)
-	require.EqualValues(t, smallestFetch, g.fetchBytes(), "nobody knows yet how much batches grow")
-	batch := func(compressed, uncompressed, records int) {
-		g.OnFetchBatchRead(kgoBroker, "t", 0, fetchMetrics(compressed, uncompressed, records))
-	}
-	batch(1000, 100_000, 10)
-	require.InDelta(t, float64(64<<20)/2/102.32, float64(g.fetchBytes()), 10_000)
-	for range 10_000 {
-		batch(10_000_000, 10_000_000, 1)
-	}
-	require.EqualValues(t, 16<<20, g.fetchBytes(), "the request limit holds again")
-	batch(100, 10_000_000, 1)
-	require.EqualValues(t, smallestFetch, g.fetchBytes())
-	require.EqualValues(t, smallestFetch, g.partitionBytes())
-}

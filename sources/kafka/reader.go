@@ -13,14 +13,18 @@ import (
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sources"
+	"github.com/weir-stream/weir/sources/kafka/internal/fetch"
 )
 
 // split is a partition that this subtask reads.
 type split struct {
 	id splitID
 	topicPartition
-	// fetched is the next offset to fetch; it belongs to Fetch.
+	// Of Fetch: fetched is the offset after what it returned, from is what it comes from, end the high watermark as of asOf.
 	fetched int64
+	from    *fetch.Partition
+	end     int64
+	asOf    time.Time
 	// next is the next offset to emit; it belongs to the task's goroutine.
 	next   int64
 	number int // of the output, valid once known
@@ -33,16 +37,24 @@ type reader[T any] struct {
 	decode   func(Record) (T, error)
 	rc       sources.ReaderContext
 	cl       *kgo.Client
-	governor *governor
+	fetcher  *fetch.Fetcher
 	letters  *deadLetters
 
 	// Of the task's goroutine.
-	splits []*split
-	ends   map[*split]int64
+	splits  []*split
+	ends    map[*split]int64
+	decoded fetch.Record
+	record  Record
+	millis  int64 // the timestamp of record
 
 	// Of Fetch.
 	assigned map[topicPartition]*split
-	first    bool // the first batch, which only makes the splits known, is still to come
+	fetching map[*fetch.Partition]*split
+	first    bool          // the first batch, which only makes the splits known, is still to come
+	answer   *fetch.Answer // of which rest is not returned yet
+	rest     []fetch.Part
+	heard    map[*split]struct{} // since ends were told last
+	told     time.Time
 
 	// hold is closed when emitting may begin.
 	hold     chan struct{}
@@ -59,13 +71,10 @@ var (
 func (s *source[T]) NewReader(rc sources.ReaderContext) (sources.Reader[T], error) {
 	return &reader[T]{
 		settings: s.settings, decode: s.decode, rc: rc, first: true,
-		assigned: map[topicPartition]*split{}, ends: map[*split]int64{}, hold: make(chan struct{}),
+		assigned: map[topicPartition]*split{}, fetching: map[*fetch.Partition]*split{}, heard: map[*split]struct{}{}, ends: map[*split]int64{},
+		hold: make(chan struct{}),
 	}, nil
 }
-
-// fetchWait is how long a broker may hold a request back while it has nothing. Records are answered with at once, so that it delays nothing
-// but the first look at a partition that is found while it runs.
-const fetchWait = 2 * time.Second
 
 // Open meets the cluster, resolves where each owned partition is read from, and starts fetching. It fails where the cluster or a topic
 // cannot be had within about ten seconds.
@@ -83,7 +92,6 @@ func (r *reader[T]) Open(ctx context.Context, restored []sources.Position, fresh
 			return err
 		}
 	}
-	r.governor.brokers.Store(int32(max(1, len(r.cl.DiscoveredBrokers()))))
 	owned := r.owned(topics, nil)
 	if err := r.place(ctx, owned, topics, restored, fresh); err != nil {
 		return err
@@ -93,11 +101,13 @@ func (r *reader[T]) Open(ctx context.Context, restored []sources.Position, fresh
 	}
 	slices.SortFunc(owned, func(a, b *split) int { return strings.Compare(a.id.key(), b.id.key()) })
 	r.splits = owned
+	r.fetcher = fetch.New(fetch.Config{
+		Client: r.cl, Memory: r.settings.memory / 2, Total: r.settings.fetchBytes, Partition: r.settings.partBytes, Deadline: r.settings.deadline,
+		Logger: r.rc.Logger, Now: r.rc.Now,
+	})
 	for _, s := range owned {
-		s.fetched = s.next
-		r.assigned[s.topicPartition] = s
+		r.assign(s)
 	}
-	r.assign(owned)
 	if !fresh || r.settings.start == startEarliest || !r.rc.Checkpoints.Enabled {
 		r.release()
 	}
@@ -106,7 +116,7 @@ func (r *reader[T]) Open(ctx context.Context, restored []sources.Position, fresh
 			return err
 		}
 	}
-	r.watch = newWatcher(r.cl, r.settings, r.rc, topics, owned)
+	r.watch = newWatcher(r.cl, r.fetcher, r.settings, r.rc, topics, owned)
 	r.watch.start()
 	return nil
 }
@@ -117,29 +127,23 @@ func (r *reader[T]) connect(ctx context.Context) error {
 		return err
 	}
 	r.settings = settings
-	r.governor = newGovernor(r.settings.memory, r.settings.fetchBytes, r.settings.partBytes)
 	opts := append([]kgo.Opt{
 		kgo.SeedBrokers(r.settings.brokers...),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// Control records move positions; without them a partition that ends in a marker would never be caught up.
-		kgo.KeepControlRecords(),
-		// A checkpoint has fixed where to read; the client must never choose another place.
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{}),
-		kgo.FetchMaxBytes(r.governor.fetchBytes()),
-		kgo.FetchMaxPartitionBytes(r.governor.partitionBytes()),
-		kgo.FetchMaxWait(fetchWait),
-		kgo.WithHooks(r.governor),
+		kgo.BrokerMaxReadBytes(int32(min(max(readBytes, 2*int64(r.settings.fetchBytes)), maxReadBytes))),
 	}, r.settings.options...)
-	// The first pool is taken, which is the user's where there is one.
-	cl, err := kgo.NewClient(append(opts, kgo.WithPools(&recordPool{}))...)
+	cl, err := kgo.NewClient(opts...)
 	if err != nil {
 		return operator.Fatal(fmt.Errorf("make a Kafka client: %w", err))
 	}
 	r.cl = cl
-	r.governor.client.Store(cl)
 	return kafkaconn.Reach(ctx, cl, r.settings.brokers, r.settings.deadline)
 }
+
+// readBytes is the longest answer that is taken, unless requests ask for more than half of it, and maxReadBytes the longest of all.
+const (
+	readBytes    = 100 << 20
+	maxReadBytes = 1 << 30
+)
 
 // owned returns the partitions that belong to this subtask and are not in have.
 func (r *reader[T]) owned(topics map[string]kafkaconn.Topic, have map[topicPartition]*split) []*split {
@@ -284,17 +288,6 @@ func (r *reader[T]) overGap(tp topicPartition, wanted, first int64) (int64, erro
 	return first, nil
 }
 
-func (r *reader[T]) assign(splits []*split) {
-	parts := map[string]map[int32]kgo.Offset{}
-	for _, s := range splits {
-		if parts[s.topic] == nil {
-			parts[s.topic] = map[int32]kgo.Offset{}
-		}
-		parts[s.topic][s.partition] = kgo.NewOffset().At(s.fetched)
-	}
-	r.cl.AddConsumePartitions(parts)
-}
-
 func (r *reader[T]) release() { r.released.Do(func() { close(r.hold) }) }
 
 // Positions implements sources.Reader. Dead letters written so far are made durable first: the positions pass over their records.
@@ -339,6 +332,9 @@ func (r *reader[T]) CheckpointCompleted(uint64) {
 func (r *reader[T]) Close() error {
 	if r.watch != nil {
 		r.watch.stop()
+	}
+	if r.fetcher != nil {
+		r.fetcher.Close()
 	}
 	if r.letters != nil {
 		r.letters.close()

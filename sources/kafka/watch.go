@@ -16,10 +16,16 @@ import (
 	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sources"
+	"github.com/weir-stream/weir/sources/kafka/internal/fetch"
 )
 
-// endsEvery is how often end offsets are asked for.
-const endsEvery = time.Second
+const (
+	// silentAfter is how long nothing is heard of a partition by fetching, as when nobody takes what was fetched, until its end is asked for.
+	// Fetching an idle one tells of it more often.
+	silentAfter = 3 * time.Second
+	// endsEvery is how often that is asked for then.
+	endsEvery = time.Second
+)
 
 // news is what the watcher found out since it was last asked.
 type news struct {
@@ -32,15 +38,16 @@ type news struct {
 // watcher asks the cluster beside the fetching, so that a slow answer never holds back records.
 type watcher struct {
 	cl       *kgo.Client
+	fetcher  *fetch.Fetcher
 	settings settings
 	rc       sources.ReaderContext
 	cancel   context.CancelFunc
 	wait     sync.WaitGroup
 	commit   chan struct{} // of size 1: a full one already asks
+	arrived  chan struct{} // of size 1: full when take may have something to return
 
 	// Of the watcher's goroutine.
 	topics map[string]kafkaconn.Topic
-	parts  []topicPartition
 	have   map[topicPartition]bool
 	silent bool   // the cluster does not answer
 	asking func() // ends the entry of the wait for an answer; nil while there is none
@@ -48,14 +55,15 @@ type watcher struct {
 	mu      sync.Mutex
 	news    news
 	failure error
-	wake    func() // interrupts a poll; nil when none waits
 	offsets map[topicPartition]int64
 }
 
-func newWatcher(cl *kgo.Client, s settings, rc sources.ReaderContext, topics map[string]kafkaconn.Topic, owned []*split) *watcher {
-	w := &watcher{cl: cl, settings: s, rc: rc, topics: topics, have: map[topicPartition]bool{}, commit: make(chan struct{}, 1)}
+func newWatcher(cl *kgo.Client, f *fetch.Fetcher, s settings, rc sources.ReaderContext, topics map[string]kafkaconn.Topic, owned []*split) *watcher {
+	w := &watcher{
+		cl: cl, fetcher: f, settings: s, rc: rc, topics: topics, have: map[topicPartition]bool{},
+		commit: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
+	}
 	for _, o := range owned {
-		w.parts = append(w.parts, o.topicPartition)
 		w.have[o.topicPartition] = true
 	}
 	return w
@@ -77,7 +85,7 @@ func (w *watcher) stop() {
 }
 
 func (w *watcher) run(ctx context.Context) {
-	ends := time.NewTicker(endsEvery)
+	ends := time.NewTimer(silentAfter)
 	defer ends.Stop()
 	var discover <-chan time.Time
 	if w.settings.discovery > 0 {
@@ -86,11 +94,20 @@ func (w *watcher) run(ctx context.Context) {
 		discover = ticker.C
 	}
 	for {
-		ask := w.askEnds
+		var ask func(context.Context) error
 		select {
 		case <-ctx.Done():
 			return
 		case <-ends.C:
+			now := time.Now()
+			silent, earliest := w.fetcher.Silent(now.Add(-silentAfter))
+			if len(silent) == 0 {
+				ends.Reset(max(endsEvery, earliest.Add(silentAfter).Sub(now)))
+				w.answered(ctx, nil) // by fetching
+				continue
+			}
+			ends.Reset(endsEvery)
+			ask = func(ctx context.Context) error { return w.askEnds(ctx, silent) }
 		case <-discover:
 			ask = w.askPartitions
 		case <-w.commit:
@@ -99,13 +116,17 @@ func (w *watcher) run(ctx context.Context) {
 		if w.asking == nil {
 			w.asking = sources.Waiting(w.rc.Counters, w.settings.answer())
 		}
-		err := ask(ctx)
-		if err == nil || ctx.Err() != nil {
-			w.asking()
-			w.asking = nil
-		}
-		w.note(ctx, err)
+		w.answered(ctx, ask(ctx))
 	}
+}
+
+// answered ends the wait for an answer unless there was none.
+func (w *watcher) answered(ctx context.Context, err error) {
+	if w.asking != nil && (err == nil || ctx.Err() != nil) {
+		w.asking()
+		w.asking = nil
+	}
+	w.note(ctx, err)
 }
 
 // note logs when the cluster stops answering and when it answers again. A refusal fails the task: the connections that fetch may go on for
@@ -125,14 +146,15 @@ func (w *watcher) note(ctx context.Context, err error) {
 	}
 }
 
-func (w *watcher) askEnds(ctx context.Context) error {
-	if len(w.parts) == 0 {
-		return nil
+func (w *watcher) askEnds(ctx context.Context, of []*fetch.Partition) error {
+	parts := make([]topicPartition, len(of))
+	for i, p := range of {
+		parts[i] = topicPartition{p.Topic(), p.Index()}
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.settings.deadline)
 	defer cancel()
 	asOf := w.rc.Now()
-	ends, err := listOffsets(ctx, w.cl, w.parts, atEnd)
+	ends, err := listOffsets(ctx, w.cl, parts, atEnd)
 	if err != nil {
 		return err
 	}
@@ -174,27 +196,30 @@ func (w *watcher) askPartitions(ctx context.Context) error {
 		w.have[s.topicPartition] = true
 		w.rc.Logger.Info("found a new partition", "topic", s.topic, "partition", s.partition)
 	}
-	w.parts = append(w.parts, parts...)
 	w.tell(func(n *news) { n.added = append(n.added, added...) })
 	return nil
 }
 
-// tell adds to the news and interrupts a waiting poll.
+// tell adds to the news.
 func (w *watcher) tell(add func(*news)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	add(&w.news)
-	if w.wake != nil {
-		w.wake()
-	}
+	w.arrive()
 }
 
 func (w *watcher) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failure = err
-	if w.wake != nil {
-		w.wake()
+	w.arrive()
+}
+
+// arrive wakes whoever waits for news.
+func (w *watcher) arrive() {
+	select {
+	case w.arrived <- struct{}{}:
+	default:
 	}
 }
 
@@ -205,21 +230,6 @@ func (w *watcher) take() (news, error) {
 	n := w.news
 	w.news = news{}
 	return n, w.failure
-}
-
-// interrupt registers what ends a poll when there are news, and returns the undoing.
-func (w *watcher) interrupt(wake func()) func() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.failure != nil || w.news.ends != nil || len(w.news.added) > 0 {
-		wake()
-	}
-	w.wake = wake
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.wake = nil
-	}
 }
 
 // snapshot remembers the positions of the newest snapshot for the group.
