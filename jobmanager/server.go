@@ -124,13 +124,13 @@ func Start(cfg Config, logger *slog.Logger) (_ *Server, err error) {
 	if s.tls != nil {
 		creds = s.tls.ServerCredentials()
 	}
-	s.grpc = grpc.NewServer(
+	s.grpc = grpc.NewServer(append(keepalive.FixedServerWindow(),
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.ChainUnaryInterceptor(grpcerr.UnaryServerInterceptor, policy.Unary),
 		grpc.ChainStreamInterceptor(grpcerr.StreamServerInterceptor, policy.Stream),
 		keepalive.Off(), keepalive.Accept(),
-	)
+	)...)
 	rpc.New(s, s.bucket, storage.OpenURL, s.logger).Register(s.grpc)
 	go func() { s.served <- s.grpc.Serve(s.listener) }()
 	for _, w := range cfg.Warnings() {

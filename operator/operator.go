@@ -99,8 +99,8 @@ type TimerOwner interface {
 	OnProcessingTime(now int64) error
 }
 
-// WatermarkSource is implemented by instances that make watermarks: sources and timestamp assigners. The task asks after each batch
-// and each second while there is none.
+// WatermarkSource is implemented by instances that make watermarks: sources and timestamp assigners. The task asks after each batch;
+// while there is none nothing changes.
 type WatermarkSource interface {
 	// CurrentWatermark returns the instance's own watermark at processing time now, and whether it is idle: with nothing to
 	// contribute until further records come.

@@ -1,5 +1,6 @@
-// Package keepalive keeps gRPC servers from ending connections because the wall clock was set back: gRPC counts the time since it last
-// heard of a client by that clock, and pings by default after two hours. Whoever has to notice silence sends heartbeats of its own.
+// Package keepalive keeps gRPC from pinging. Servers would end connections because the wall clock was set back: gRPC counts the time since
+// it last heard of a client by that clock, and pings by default after two hours. Whoever has to notice silence sends heartbeats of its own.
+// And both ends would answer almost each message with a ping, to measure how much may be under way.
 package keepalive
 
 import (
@@ -20,4 +21,18 @@ func Off() grpc.ServerOption {
 // Accept is the option of a server that lets clients ping it, at most once a second.
 func Accept() grpc.ServerOption {
 	return grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})
+}
+
+// window is how many bytes may be under way to an end that does not read, of a stream and of a connection. Control messages are seldom
+// larger, and those that are come in several turns.
+const window = 1 << 20
+
+// FixedServerWindow are the options of a server that does not measure its connections.
+func FixedServerWindow() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window)}
+}
+
+// FixedClientWindow are the options of a client that does not measure its connection.
+func FixedClientWindow() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window)}
 }

@@ -139,7 +139,7 @@ func (s *status) addTo(f *explain.Facts) {
 	for i := range f.Tasks {
 		t := &f.Tasks[i]
 		if r, ok := s.reports[t.Name]; ok {
-			t.Statistics, t.At, t.PerSecond = r.statistics, r.at, r.perSecond
+			t.Statistics, t.At, t.Quiet, t.PerSecond = r.statistics, r.at, r.quiet, r.perSecond
 		}
 	}
 	s.mu.Unlock()

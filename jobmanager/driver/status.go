@@ -30,12 +30,24 @@ type status struct {
 type report struct {
 	statistics *jobv1.TaskStatistics
 	at         time.Time
-	perSecond  float64 // records taken in since the one before
+	quiet      time.Duration // for which nothing is to be expected, as nothing changes
+	perSecond  float64       // records taken in since the one before
+}
+
+// lookEvery is how often a quiet worker looks for changes.
+const lookEvery = time.Second
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // sample is the number of records that a source task had read at a time.
 type sample struct {
 	at    time.Time
+	quiet time.Duration // for which it holds
 	total uint64
 }
 
@@ -75,19 +87,27 @@ func (s *status) begin(rec *raftv1.JobRecord, att *attempt) {
 }
 
 func (s *status) statistics(st *workerv1.Statistics) {
-	now := time.Now()
+	now, quiet := time.Now(), ms(st.GetQuietMs())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range st.GetTasks() {
 		id := checkpoint.TaskID{Vertex: t.GetVertex(), Subtask: t.GetSubtask()}
 		s.tasks[id] = t
-		r, last := report{statistics: t, at: now}, s.reports[id.String()]
-		if span := now.Sub(last.at); last.statistics != nil && span > 0 && t.GetRecordsIn() >= last.statistics.GetRecordsIn() {
+		r, last := report{statistics: t, at: now, quiet: quiet}, s.reports[id.String()]
+		span := now.Sub(last.at)
+		if last.quiet > 0 {
+			span = min(span, lookEvery)
+		}
+		if last.statistics != nil && span > 0 && t.GetRecordsIn() >= last.statistics.GetRecordsIn() {
 			r.perSecond = float64(t.GetRecordsIn()-last.statistics.GetRecordsIn()) / span.Seconds()
 		}
 		s.reports[id.String()] = r
 		if s.sources[id.Vertex] {
-			kept := append(s.samples[id], sample{now, max(t.GetRecordsIn(), t.GetRecordsOut())})
+			kept := s.samples[id]
+			if n := len(kept); n > 0 && kept[n-1].quiet > 0 { // what is new has come since
+				kept[n-1].at = later(kept[n-1].at, now.Add(-rateWindow))
+			}
+			kept = append(kept, sample{now, quiet, max(t.GetRecordsIn(), t.GetRecordsOut())})
 			for len(kept) > 2 && now.Sub(kept[1].at) >= rateWindow {
 				kept = kept[1:]
 			}
@@ -122,11 +142,31 @@ func (s *status) figures() Figures {
 		return f
 	}
 	// Each task has its own samples: workers report one after the other, and what one has read before its first report is no rate.
+	now := time.Now()
 	for _, samples := range s.samples {
-		first, last := samples[0], samples[len(samples)-1]
-		if span := last.at.Sub(first.at); span > 0 && time.Since(last.at) < rateWindow && last.total >= first.total {
-			f.RecordsPerSecond = max(f.RecordsPerSecond, 0) + float64(last.total-first.total)/span.Seconds()
+		if rate, known := rateOf(samples, now); known {
+			f.RecordsPerSecond = max(f.RecordsPerSecond, 0) + rate
 		}
 	}
 	return f
+}
+
+// rateOf returns the records per second that samples tell of at now.
+func rateOf(samples []sample, now time.Time) (rate float64, known bool) {
+	first, last := samples[0], samples[len(samples)-1]
+	age := now.Sub(last.at)
+	if age >= last.quiet+rateWindow || last.total < first.total {
+		return 0, false
+	}
+	if last.quiet > 0 { // it would have reported a change
+		if age >= rateWindow {
+			return 0, true
+		}
+		last.at = last.at.Add(min(age, last.quiet))
+	}
+	span := last.at.Sub(first.at)
+	if span <= 0 {
+		return 0, false
+	}
+	return float64(last.total-first.total) / span.Seconds(), true
 }

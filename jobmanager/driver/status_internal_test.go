@@ -37,6 +37,37 @@ func TestTheRateIsThatOfRecordsReadSinceTheFirstReport(t *testing.T) {
 	})
 }
 
+// Workers of an idle job report seldom, and say so; then no report is no change.
+func TestTheRateOfQuietWorkersIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStatus()
+		s.begin(&raftv1.JobRecord{Graph: &jobv1.Graph{Vertices: []*jobv1.Vertex{{Id: "src", Source: true}}}}, &attempt{number: 1})
+		report := func(read, quiet uint64) {
+			s.statistics(&workerv1.Statistics{Tasks: []*jobv1.TaskStatistics{{Vertex: "src", RecordsIn: read}}, QuietMs: quiet})
+		}
+		report(1000, 0)
+		time.Sleep(time.Second)
+		report(1100, 0)
+		time.Sleep(time.Second)
+		report(1100, 10_000)
+		require.InDelta(t, 50, s.figures().RecordsPerSecond, 0)
+		time.Sleep(2 * time.Second)
+		require.InDelta(t, 25, s.figures().RecordsPerSecond, 0)
+		time.Sleep(3 * time.Second)
+		require.InDelta(t, 0, s.figures().RecordsPerSecond, 0)
+		time.Sleep(5 * time.Second)
+		report(1100, 10_000)
+		require.InDelta(t, 0, s.figures().RecordsPerSecond, 0)
+		time.Sleep(6 * time.Second)
+		report(1400, 0)
+		require.InDelta(t, 60, s.figures().RecordsPerSecond, 0, "as from reports each second")
+		require.InDelta(t, 300, s.reports["src[0]"].perSecond, 0, "since the last look")
+		report(1400, 10_000)
+		time.Sleep(15 * time.Second)
+		require.InDelta(t, -1, s.figures().RecordsPerSecond, 0, "it would have reported again")
+	})
+}
+
 func TestAgesGoOnWhenNothingRuns(t *testing.T) {
 	list := []*jobv1.Checkpoint{{Id: 8}, {Id: 7, AgeMs: proto.Uint64(400)}}
 	later := aged(list, time.Minute)

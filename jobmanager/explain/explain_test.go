@@ -268,6 +268,18 @@ func TestExplain(t *testing.T) {
 			[]string{"has reported nothing for 9s"},
 			"started elsewhere",
 		},
+		"worker that does not report as nothing changes": {
+			with(running(task("in[0]", nil)), func(f *explain.Facts) { f.Tasks[0].At, f.Tasks[0].Quiet = ago(14*time.Second), 10*time.Second }),
+			[]string{explain.KindNormal},
+			"", nil, "",
+		},
+		"worker that does not report when it should": {
+			with(running(task("in[0]", nil)), func(f *explain.Facts) { f.Tasks[0].At, f.Tasks[0].Quiet = ago(16*time.Second), 10*time.Second }),
+			[]string{explain.KindUnheard},
+			"a sign of life of the worker on node1",
+			[]string{"has reported nothing for 16s"},
+			"started elsewhere",
+		},
 		"TaskManager out of reach": {
 			with(running(task("in[0]", nil)), func(f *explain.Facts) { f.Workers[0].Connected = false }),
 			[]string{explain.KindUnheard},

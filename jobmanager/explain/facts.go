@@ -115,6 +115,8 @@ type Task struct {
 	// Statistics are nil before the first report of the attempt; At is when they came.
 	Statistics *jobv1.TaskStatistics
 	At         time.Time
+	// Quiet is how long after it no other report is to be expected, as nothing changes.
+	Quiet time.Duration
 	// PerSecond is how many records it took in lately.
 	PerSecond float64
 }

@@ -66,12 +66,13 @@ func (f Facts) unheard() []Finding {
 			continue
 		}
 		var newest time.Time
+		var expected time.Duration
 		for _, name := range w.Tasks {
 			if t := f.task(name); t != nil && t.At.After(newest) {
-				newest = t.At
+				newest, expected = t.At, t.Quiet
 			}
 		}
-		if quiet := f.Now.Sub(newest); !newest.IsZero() && quiet > silence {
+		if quiet := f.Now.Sub(newest); !newest.IsZero() && quiet > expected+silence {
 			x.Since = newest
 			x.short = fmt.Sprintf("a sign of life of the worker on %s", w.Host)
 			x.Text = fmt.Sprintf("The worker on %s has reported nothing for %s although its TaskManager %s is there: it may be frozen, or out of memory or CPU.", w.Host, span(quiet), w.TaskManager)

@@ -14,26 +14,40 @@ import (
 // random times between one and two timeouts apart, so that it may take three; and since a member grants no pre-vote while it
 // believes in a leader, an election begins only when the last voter needed has noticed. The order of the ids keeps the voters from
 // standing for election in the same instant, which would split the votes.
-func (n *Node) hastenElections(ctx context.Context) {
+func (n *Node) hastenElections(context.Context) {
 	var done time.Time // the contact after which the library has been told to look
-	n.every(ctx, max(n.cfg.Heartbeat/25, time.Millisecond), func(context.Context) {
-		if n.raft.State() != raft.Follower {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			t.Reset(max(n.hastenElection(&done), time.Millisecond))
+		case <-n.done:
 			return
 		}
-		contact := n.raft.LastContact()
-		if contact.IsZero() || contact.Equal(done) || time.Since(contact) < n.cfg.Heartbeat+time.Duration(n.rank())*n.cfg.Heartbeat/5 {
-			return
-		}
-		done = contact
-		// The library looks at once when its timeout becomes shorter.
-		usual := n.raft.ReloadableConfig()
-		longer := usual
-		longer.HeartbeatTimeout += time.Microsecond
-		longer.ElectionTimeout += time.Microsecond // which must not be shorter
-		if err := errors.Join(n.raft.ReloadConfig(longer), n.raft.ReloadConfig(usual)); err != nil {
-			n.logger.Warn("election not hastened", "error", err)
-		}
-	})
+	}
+}
+
+// hastenElection has the library look if it is time, and returns when to call again. A silence is no shorter than the heartbeat timeout:
+// looks are half of that apart, and the last one before it is over is at its end, so that no moment is missed.
+func (n *Node) hastenElection(done *time.Time) time.Duration {
+	contact := n.raft.LastContact()
+	if n.raft.State() != raft.Follower || contact.IsZero() || contact.Equal(*done) {
+		return n.cfg.Heartbeat / 2
+	}
+	if left := n.cfg.Heartbeat + time.Duration(n.rank())*n.cfg.Heartbeat/5 - time.Since(contact); left > 0 {
+		return left
+	}
+	*done = contact
+	// The library looks at once when its timeout becomes shorter.
+	usual := n.raft.ReloadableConfig()
+	longer := usual
+	longer.HeartbeatTimeout += time.Microsecond
+	longer.ElectionTimeout += time.Microsecond // which must not be shorter
+	if err := errors.Join(n.raft.ReloadConfig(longer), n.raft.ReloadConfig(usual)); err != nil {
+		n.logger.Warn("election not hastened", "error", err)
+	}
+	return n.cfg.Heartbeat / 2
 }
 
 // rank is this member's place among the voters that may follow the leader.

@@ -23,8 +23,16 @@ type outbox struct {
 	recent    []sentReport // in order; those of the last resendWindow
 	idle      chan struct{}
 	inFlight  bool
+	// figures are the last of each worker: one that has nothing new to tell does not repeat them soon.
+	figures map[worker]*clusterv1.SessionRequest
 	// goodbye is the announced shutdown; nil before. Every leader met afterwards must hear it, or it would place work here.
 	goodbye *clusterv1.SessionRequest
+}
+
+// worker names one by its attempt.
+type worker struct {
+	job     string
+	attempt uint64
 }
 
 type sentReport struct {
@@ -33,7 +41,7 @@ type sentReport struct {
 }
 
 func newOutbox(now func() time.Time) *outbox {
-	return &outbox{now: now, wake: make(chan struct{}, 1)}
+	return &outbox{now: now, wake: make(chan struct{}, 1), figures: make(map[worker]*clusterv1.SessionRequest)}
 }
 
 func (o *outbox) put(m *clusterv1.SessionRequest) {
@@ -41,6 +49,11 @@ func (o *outbox) put(m *clusterv1.SessionRequest) {
 	defer o.mu.Unlock()
 	if m.GetGoodbye() != nil {
 		o.goodbye = m
+	}
+	if e := m.GetWorkerEvent(); e.GetEvent().GetStatistics() != nil {
+		o.figures[worker{e.GetJobId(), e.GetAttempt()}] = m
+	} else if x := m.GetWorkerExited(); x != nil {
+		delete(o.figures, worker{x.GetJobId(), x.GetAttempt()})
 	}
 	if !o.connected && !kept(m) {
 		return
@@ -56,7 +69,7 @@ func (o *outbox) signal() {
 	}
 }
 
-// connect begins a connection: what may not have arrived over the former one goes first.
+// connect begins a connection: what may not have arrived over the former one goes first, and the figures of workers last.
 func (o *outbox) connect() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,6 +81,9 @@ func (o *outbox) connect() {
 		again = append(again, r.m)
 	}
 	o.queue = append(again, o.queue...)
+	for _, m := range o.figures {
+		o.queue = append(o.queue, m)
+	}
 	o.recent = nil
 	o.connected = true
 	o.signal()

@@ -13,6 +13,7 @@ import (
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
+	"github.com/weir-stream/weir/internal/keepalive"
 	"github.com/weir-stream/weir/internal/nodetls"
 )
 
@@ -217,12 +218,12 @@ func (s *Session) dial(address string, trouble func(error)) (*grpc.ClientConn, e
 	if s.cfg.TLS != nil {
 		creds = s.cfg.TLS.ClientCredentials(trouble)
 	}
-	opts := append([]grpc.DialOption{
+	opts := append(keepalive.FixedClientWindow(),
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithNoProxy(),
-	}, s.cfg.DialOptions...)
-	return grpc.NewClient("passthrough:///"+address, opts...)
+	)
+	return grpc.NewClient("passthrough:///"+address, append(opts, s.cfg.DialOptions...)...)
 }
 
 // maxMessage bounds one message in bytes.

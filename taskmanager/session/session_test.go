@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
+	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
 	"github.com/weir-stream/weir/internal/grpcerr"
 	"github.com/weir-stream/weir/internal/testlog"
@@ -407,6 +408,39 @@ func TestReportsWhileNobodyLeads(t *testing.T) {
 	require.EqualValues(t, 3, talk.next(t).GetWorkerExited().GetAttempt())
 	s.Send(acked(8))
 	require.EqualValues(t, 8, talk.next(t).GetWorkerEvent().GetEvent().GetCheckpointAck().GetCheckpoint(), "7 was dropped")
+}
+
+// A worker that is quiet does not soon repeat what a leader has not got, or a new one does not know.
+func TestFiguresAreToldToEachLeader(t *testing.T) {
+	j := serve(t)
+	s := run(t, &handler{}, j.address)
+	figures := func(attempt uint64, read uint64) *clusterv1.SessionRequest {
+		m := event(&workerv1.Event{Event: &workerv1.Event_Statistics{Statistics: &workerv1.Statistics{Tasks: []*jobv1.TaskStatistics{{RecordsIn: read}}}}})
+		m.GetWorkerEvent().Attempt = attempt
+		return m
+	}
+	told := func(m *clusterv1.SessionRequest) (uint64, uint64) {
+		e := m.GetWorkerEvent()
+		return e.GetAttempt(), e.GetEvent().GetStatistics().GetTasks()[0].GetRecordsIn()
+	}
+	j.next(t)
+	require.Eventually(t, s.Connected, patience, time.Millisecond)
+	s.Send(figures(3, 1))
+	s.Send(figures(3, 2))
+	s.Send(figures(4, 10))
+	s.Send(figures(5, 20))
+	s.Send(exited(5))
+	j.endSession()
+	talk := j.next(t)
+	require.EqualValues(t, 5, talk.next(t).GetWorkerExited().GetAttempt())
+	got := map[uint64]uint64{}
+	for range 2 {
+		attempt, read := told(talk.next(t))
+		got[attempt] = read
+	}
+	require.Equal(t, map[uint64]uint64{3: 2, 4: 10}, got)
+	s.Send(acked(8))
+	require.NotNil(t, talk.next(t).GetWorkerEvent().GetEvent().GetCheckpointAck(), "those of a worker that has ended are forgotten")
 }
 
 func TestOrderIsKept(t *testing.T) {

@@ -10,9 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -29,9 +27,6 @@ import (
 
 // maxMessage bounds one control message in bytes. Snapshot handles travel in events; what is larger is spilled to a file.
 const maxMessage = 64 << 20
-
-// silentLooks is how many looks in a row must find that nothing came from a worker for it to count as stalled.
-const silentLooks = 8
 
 // control serves one worker on its socket.
 type control struct {
@@ -52,11 +47,11 @@ func (w *worker) serve() (*control, error) {
 		_ = ln.Close()
 		return nil, err
 	}
-	c := &control{w: w, server: grpc.NewServer(
+	c := &control{w: w, server: grpc.NewServer(append(keepalive.FixedServerWindow(),
 		grpc.Creds(newSocketCredentials()),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		keepalive.Off(), grpc.WaitForHandlers(true),
-	)}
+	)...)}
 	workerv1.RegisterWorkerServiceServer(c.server, c)
 	c.serve.Go(func() { _ = c.server.Serve(ln) }) // it returns at Stop, which removes the socket too
 	return c, nil
@@ -83,7 +78,10 @@ func (c *control) Control(stream grpc.BidiStreamingServer[workerv1.ControlReques
 	visitorOf(stream.Context()).admitted.Store(true)
 	defer w.disconnected()
 	ended := make(chan struct{})
-	var heard atomic.Bool
+	var ear ear
+	if first.GetEvent().GetHello().GetProtocolMax() >= version.ProtocolHeartbeat {
+		defer w.s.listen(&ear)()
+	}
 	// It ends when the worker closes the stream, when the connection breaks, or when this method returns.
 	c.serve.Go(func() {
 		defer close(ended)
@@ -92,17 +90,12 @@ func (c *control) Control(stream grpc.BidiStreamingServer[workerv1.ControlReques
 			if err != nil {
 				return
 			}
-			heard.Store(true)
+			ear.heard.Store(true)
 			if m.GetEvent().GetHeartbeat() == nil {
 				w.event(m.GetEvent())
 			}
 		}
 	})
-	// Looks without a word since the former one are counted, rather than time, so that neither a jump of the wall clock nor our own
-	// standing still counts as silence of the worker.
-	looks := time.NewTicker(w.s.cfg.StallTimeout / silentLooks)
-	defer looks.Stop()
-	silent := 0
 	for {
 		for _, cmd := range w.take() {
 			if err := stream.Send(&workerv1.ControlResponse{Command: cmd}); err != nil {
@@ -114,16 +107,11 @@ func (c *control) Control(stream grpc.BidiStreamingServer[workerv1.ControlReques
 		}
 		select {
 		case <-w.wake:
-		case <-looks.C:
-			if silent++; heard.Swap(false) {
-				silent = 0
-			}
-			if silent == silentLooks && first.GetEvent().GetHello().GetProtocolMax() >= version.ProtocolHeartbeat {
-				w.mu.Lock()
-				w.silent = true
-				w.mu.Unlock()
-				return status.Errorf(codes.DeadlineExceeded, "nothing heard for %v", w.s.cfg.StallTimeout)
-			}
+		case <-ear.stalled():
+			w.mu.Lock()
+			w.silent = true
+			w.mu.Unlock()
+			return status.Errorf(codes.DeadlineExceeded, "nothing heard for %v", w.s.cfg.StallTimeout)
 		case <-ended:
 			return nil
 		case <-stream.Context().Done():

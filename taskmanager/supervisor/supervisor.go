@@ -73,6 +73,7 @@ type Supervisor struct {
 	closed  bool
 	cluster string
 	workers map[attemptKey]*worker
+	ears    map[*ear]struct{}
 	highest map[string]uint64 // by job: attempts up to it that are not in workers have ended here
 	next    int               // numbers sockets
 }
@@ -101,9 +102,10 @@ func New(cfg Config) (*Supervisor, error) {
 	}
 	s := &Supervisor{
 		cfg: cfg, spawner: newSpawner(), artifacts: cache, sockets: sockets,
-		workers: map[attemptKey]*worker{}, highest: map[string]uint64{},
+		workers: map[attemptKey]*worker{}, ears: map[*ear]struct{}{}, highest: map[string]uint64{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.goRun(s.lookAfter)
 	s.pruneLogs()
 	return s, nil
 }

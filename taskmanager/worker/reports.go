@@ -60,6 +60,15 @@ func (r reports) statistics(tasks []*jobv1.TaskStatistics) {
 	r.send(&workerv1.Event{Event: &workerv1.Event_Statistics{Statistics: &workerv1.Statistics{Tasks: tasks}}})
 }
 
+// look tells the figures, or only that the process runs.
+func (r reports) look(s *workerv1.Statistics) {
+	if s == nil {
+		r.send(&workerv1.Event{Event: &workerv1.Event_Heartbeat{Heartbeat: &workerv1.Heartbeat{}}})
+		return
+	}
+	r.send(&workerv1.Event{Event: &workerv1.Event_Statistics{Statistics: s}})
+}
+
 func (r reports) failed(vertex string, subtask int, err error) {
 	r.send(&workerv1.Event{Event: &workerv1.Event_TaskFailed{TaskFailed: &workerv1.TaskFailed{
 		Vertex: vertex, Subtask: uint32(subtask), Class: class(err), Message: err.Error(), Stack: task.Stack(err),

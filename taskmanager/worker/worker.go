@@ -23,7 +23,7 @@ const (
 	lingerAfterFailure = 5 * time.Second
 	// connectDeadline bounds the connection of the channels; the other workers listen already when it begins.
 	connectDeadline = 30 * time.Second
-	// statisticsEvery is the time between two reports of figures.
+	// statisticsEvery is the time between two looks at the figures, which are reported when they have changed.
 	statisticsEvery = time.Second
 	// loggedFrames is how much of a panic's stack the log shows; the whole of it is reported.
 	loggedFrames = 5
@@ -73,8 +73,9 @@ type Worker struct {
 
 	restored *restored
 
-	// deployment belongs to the worker's goroutine.
+	// deployment and figures belong to the worker's goroutine.
 	deployment *deployment
+	figures    figures
 	// finished tells that Finish has been carried out.
 	finished bool
 	// asked are the looks at transactions under way; they end with asking.
@@ -188,15 +189,16 @@ func (w *Worker) run(ctx context.Context) {
 				if w.finished || ctx.Err() != nil {
 					break
 				}
+				w.figures.changed() // a new leader knows none, and speaks first
 				if err := w.handle(ctx, cmd); err != nil {
 					w.fail("", 0, err)
 				}
 			}
 		case <-ticker.C:
 			if w.deployment != nil && w.deployment.started {
-				figures := w.deployment.statistics()
-				w.report.statistics(figures)
-				w.deployment.warnOfAge(figures, w.cfg.Logger)
+				tasks := w.deployment.statistics()
+				w.report.look(w.figures.look(tasks))
+				w.deployment.warnOfAge(tasks, w.cfg.Logger)
 			}
 		}
 	}

@@ -37,7 +37,7 @@ func TestIdleClusterIsSmall(t *testing.T) {
 }
 
 // Jobs without input cost little: WEIR_IDLE_JOBS of them, each with a worker process of its own, leave most of one core alone, the cluster's
-// own processes included.
+// own processes included. A hundred take less than a fifth of it.
 func TestIdleJobsCostLittle(t *testing.T) {
 	t.Parallel()
 	jobs := numberOr(t, "WEIR_IDLE_JOBS", "3")
@@ -57,9 +57,9 @@ func TestIdleJobsCostLittle(t *testing.T) {
 		require.NoError(t, err)
 		return sum
 	}
-	span := 3 * time.Second
+	span, limit := 3*time.Second, 0.4
 	if jobs >= 100 {
-		span = 30 * time.Second
+		span, limit = 30*time.Second, 0.2
 	}
 	parts := map[string][]int{"JobManager": pids[:1], "TaskManager": pids[1:2], "workers": pids[2:]}
 	before := map[string]time.Duration{}
@@ -74,5 +74,5 @@ func TestIdleJobsCostLittle(t *testing.T) {
 		t.Logf("%d idle jobs: the %s used %.1f %% of a core", jobs, name, 100*part)
 		share += part
 	}
-	require.Less(t, share, 0.4)
+	require.Less(t, share, limit)
 }

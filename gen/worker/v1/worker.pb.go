@@ -2359,8 +2359,10 @@ func (x *Activity) GetEnded() bool {
 
 // Statistics are the figures of all tasks of this worker.
 type Statistics struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tasks         []*v11.TaskStatistics  `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tasks []*v11.TaskStatistics  `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// Nothing has changed since the report before, and until something does there is none for so many milliseconds; 0 while something does.
+	QuietMs       uint64 `protobuf:"varint,2,opt,name=quiet_ms,json=quietMs,proto3" json:"quiet_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2402,7 +2404,14 @@ func (x *Statistics) GetTasks() []*v11.TaskStatistics {
 	return nil
 }
 
-// Heartbeat tells a TaskManager that the worker process runs; it is not relayed.
+func (x *Statistics) GetQuietMs() uint64 {
+	if x != nil {
+		return x.QuietMs
+	}
+	return 0
+}
+
+// Heartbeat tells a TaskManager that a worker process with nothing else to tell runs; it is not relayed.
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3338,10 +3347,11 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"checkpoint\"K\n" +
 	"\bActivity\x12)\n" +
 	"\x10since_checkpoint\x18\x01 \x01(\x04R\x0fsinceCheckpoint\x12\x14\n" +
-	"\x05ended\x18\x02 \x01(\bR\x05ended\"?\n" +
+	"\x05ended\x18\x02 \x01(\bR\x05ended\"Z\n" +
 	"\n" +
 	"Statistics\x121\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x1b.weir.job.v1.TaskStatisticsR\x05tasks\"\v\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x1b.weir.job.v1.TaskStatisticsR\x05tasks\x12\x19\n" +
+	"\bquiet_ms\x18\x02 \x01(\x04R\aquietMs\"\v\n" +
 	"\tHeartbeat\"\xe7\x01\n" +
 	"\x10TransactionsDone\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12<\n" +

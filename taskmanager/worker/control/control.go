@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/keepalive"
 	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/taskmanager/worker"
@@ -48,11 +49,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	conn, err := grpc.NewClient("unix:"+cfg.Socket,
+	conn, err := grpc.NewClient("unix:"+cfg.Socket, append(keepalive.FixedClientWindow(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-	)
+	)...)
 	if err != nil {
 		return fmt.Errorf("connect to the TaskManager: %w", err)
 	}

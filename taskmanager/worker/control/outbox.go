@@ -53,8 +53,9 @@ func (o *outbox) take() (events []*workerv1.Event, closed bool) {
 	return events, o.closed
 }
 
-// heartbeatInterval is how long the TaskManager hears nothing of a process that runs; it allows no silence below 2 s.
-const heartbeatInterval = 500 * time.Millisecond
+// heartbeatInterval is how long the TaskManager hears nothing of a process that runs; it allows no silence below 2 s. Once its tasks run, a
+// worker reports each second, so that it is woken once.
+const heartbeatInterval = 1200 * time.Millisecond
 
 // pump sends what is put, and heartbeats, until the outbox is closed and empty, and then ends the sending side.
 func (o *outbox) pump(stream grpc.BidiStreamingClient[workerv1.ControlRequest, workerv1.ControlResponse]) error {

@@ -33,7 +33,8 @@ type activity struct {
 
 	checkpoint atomic.Pointer[progress]
 	splits     atomic.Pointer[operator.SplitReport]
-	asked      atomic.Bool // for splits, and not answered yet
+	emits      atomic.Uint64 // calls of the source's Emit, which change splits
+	asked      atomic.Uint64 // one more than emits when the source was last asked for its splits
 
 	mu   sync.Mutex
 	seen sample
@@ -147,11 +148,11 @@ func (t *Task) describeSplits(out *jobv1.TaskActivity) {
 	if !ok {
 		return
 	}
-	if t.activity.asked.CompareAndSwap(false, true) {
+	// A source that is asked nothing new is not woken.
+	if asked, now := t.activity.asked.Load(), t.activity.emits.Load()+1; asked != now && t.activity.asked.CompareAndSwap(asked, now) {
 		t.Post(func() error {
 			r := source.Splits()
 			t.activity.splits.Store(&r)
-			t.activity.asked.Store(false)
 			return nil
 		})
 	}

@@ -18,8 +18,9 @@ const (
 	emitTime  = 50 * time.Millisecond
 	// flushAfter bounds how long records of a busy task wait for their batch to fill.
 	flushAfter = 5 * time.Millisecond
-	// longestWait bounds a wait for a timer, so that a clock that jumps is noticed. Watermarks change with input only.
+	// longestWait bounds a wait for a timer, so that a clock that jumps is noticed. Without one nothing but input changes anything.
 	longestWait = time.Second
+	noTimer     = time.Hour
 )
 
 // fetch is one result of a source's Fetch.
@@ -90,7 +91,7 @@ func (t *Task) fetchLoop(ctx context.Context) {
 }
 
 func (t *Task) loop(ctx context.Context) error {
-	timer := time.NewTimer(longestWait)
+	timer := time.NewTimer(noTimer)
 	defer timer.Stop()
 	for {
 		t.activity.is(processing, -1)
@@ -167,11 +168,11 @@ func (t *Task) wait(ctx context.Context, timer *time.Timer) {
 }
 
 func (t *Task) waitTime(now time.Time) time.Duration {
-	d := longestWait
+	d := noTimer
 	if !t.ended {
 		for _, o := range t.timers {
 			if at, ok := o.NextTimer(); ok {
-				d = min(d, time.UnixMilli(at).Sub(now))
+				d = min(d, longestWait, time.UnixMilli(at).Sub(now))
 			}
 		}
 	}
@@ -216,6 +217,7 @@ func (t *Task) emit(now time.Time) (worked bool, err error) {
 		t.touch()
 	}
 	t.produced(now)
+	t.activity.emits.Add(1)
 	more, err := t.source.Emit(t.fetched.value, t.emits)
 	if err != nil {
 		return false, &Error{Operator: t.name, Doing: "process records", Err: err}
