@@ -116,14 +116,17 @@ $(TOOLS)/.installed: Makefile
 
 lint: check-go $(TOOLS)/.installed ## buf lint, golangci-lint
 	PATH=$(TOOLS):$$PATH buf lint
+	PATH=$(TOOLS):$$PATH buf breaking --against gen/protocol.binpb
 	$(TOOLS)/golangci-lint run ./...
 
 fix: check-go $(TOOLS)/.installed ## format the code
 	$(TOOLS)/gofumpt -w $$(git ls-files '*.go' | grep -v '^gen/')
 	$(TOOLS)/golangci-lint run --fix ./...
 
-generate: check-go $(TOOLS)/.installed ## regenerate code and reference pages
+generate: check-go $(TOOLS)/.installed ## regenerate code and reference pages, unless a message changed in a way that other versions cannot read
+	PATH=$(TOOLS):$$PATH buf breaking --against gen/protocol.binpb
 	PATH=$(TOOLS):$$PATH buf generate
+	PATH=$(TOOLS):$$PATH buf build --exclude-source-info -o gen/protocol.binpb
 	go run ./internal/docgen docs/reference
 
 verify: generate ## fail when generated files or go.mod are not up to date

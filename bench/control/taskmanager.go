@@ -98,7 +98,9 @@ func (t *taskManager) Handle(m *clusterv1.SessionResponse) {
 		t.mu.Lock()
 		t.workers[attempt{w.GetJobId(), w.GetAttempt()}] = w
 		t.mu.Unlock()
-		t.event(w, &workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{DataAddress: w.GetDataAddress()}}})
+		t.event(w, &workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{
+			DataAddress: w.GetDataAddress(), ProtocolMax: version.ProtocolMax,
+		}}})
 	case *clusterv1.SessionResponse_StopWorker:
 		t.stop(attempt{m.StopWorker.GetJobId(), m.StopWorker.GetAttempt()})
 	case *clusterv1.SessionResponse_WorkerCommand:

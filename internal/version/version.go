@@ -5,7 +5,7 @@ package version
 // program understands, inclusive.
 const (
 	ProtocolMin = 1
-	ProtocolMax = 3
+	ProtocolMax = 4
 )
 
 // ProtocolEncrypt is the first version in which workers can encrypt their data connections. A worker that cannot is refused where it
@@ -14,6 +14,9 @@ const ProtocolEncrypt = 2
 
 // ProtocolHeartbeat is the first version in which workers send heartbeats. The silence of an older one means nothing.
 const ProtocolHeartbeat = 3
+
+// ProtocolSlots is the first version in which workers are told where the others listen slot by slot, in place of task by task.
+const ProtocolSlots = 4
 
 // Version is the release, set by the linker; "dev" in a plain build.
 var Version = "dev"

@@ -8,6 +8,7 @@ import (
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/jobmanager/checkpoint"
 )
 
@@ -34,6 +35,7 @@ type worker struct {
 	tasks                    []*workerv1.TaskAssignment
 	sources                  bool
 	dataAddress              string
+	protocol                 uint32 // the highest version that it speaks, where it has told this leader
 	prepared, started, ended bool
 	// replacing tells that the log has what the worker has written again in the place of lost transactions.
 	replacing bool
@@ -90,6 +92,20 @@ func hasTransactions(g *jobv1.Graph) bool { return slices.ContainsFunc(g.GetVert
 // every reports whether all workers satisfy a condition.
 func (a *attempt) every(ok func(*worker) bool) bool {
 	return !slices.ContainsFunc(a.workers, func(w *worker) bool { return !ok(w) })
+}
+
+// taskAddresses lists where the tasks listen for data, for workers that don't know of slots; nil when there are none.
+func (a *attempt) taskAddresses() []*workerv1.TaskAddress {
+	if a.every(func(w *worker) bool { return w.protocol >= version.ProtocolSlots }) {
+		return nil
+	}
+	var out []*workerv1.TaskAddress
+	for _, w := range a.workers {
+		for _, t := range w.tasks {
+			out = append(out, &workerv1.TaskAddress{Vertex: t.GetVertex(), Subtask: t.GetSubtask(), Address: w.dataAddress})
+		}
+	}
+	return out
 }
 
 // addresses lists where the slots listen for data.

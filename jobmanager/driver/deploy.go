@@ -194,7 +194,7 @@ func (j *job) onWorkerEvent(ev workerEvent) {
 	}
 	switch e := ev.ev.GetEvent().GetEvent().(type) {
 	case *workerv1.Event_Prepared:
-		w.prepared, w.dataAddress, w.lost = true, e.Prepared.GetDataAddress(), e.Prepared.GetLost()
+		w.prepared, w.dataAddress, w.protocol, w.lost = true, e.Prepared.GetDataAddress(), e.Prepared.GetProtocolMax(), e.Prepared.GetLost()
 		if j.phase == phasePreparing && j.att.every(func(w *worker) bool { return w.prepared }) {
 			j.status.restoreReaches(j.att.number, allPrepared)
 			j.start()
@@ -286,7 +286,7 @@ func (j *job) startedWhenComplete() {
 
 func (j *job) startCommand() *workerv1.Command {
 	return &workerv1.Command{Command: &workerv1.Command_Start{Start: &workerv1.Start{
-		Workers: j.att.addresses(), Fence: j.rec.GetUnfenced(),
+		Workers: j.att.addresses(), Addresses: j.att.taskAddresses(), Fence: j.rec.GetUnfenced(),
 	}}}
 }
 

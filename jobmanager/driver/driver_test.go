@@ -10,15 +10,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	clusterv1 "github.com/weir-stream/weir/gen/cluster/v1"
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	raftv1 "github.com/weir-stream/weir/gen/raft/v1"
 	snapshotv1 "github.com/weir-stream/weir/gen/snapshot/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/jobmanager/driver"
 	"github.com/weir-stream/weir/jobmanager/fsm"
 	"github.com/weir-stream/weir/jobmanager/raftnode"
@@ -411,6 +414,25 @@ func TestNothingStartsBeforeTheLogSaysSo(t *testing.T) {
 	close(release)
 	f.waitFor("start 1")
 	require.True(t, func() bool { rec, _ := f.log.View().Job(jobID); return rec.GetStarted() }())
+}
+
+// A worker that has not said that it knows of slots is told of each task as well.
+func TestOlderWorkersAreToldOfEachTask(t *testing.T) {
+	for protocol, want := range map[uint32]int{0: 1, version.ProtocolSlots: 0} {
+		f := newFixture(t)
+		f.waitFor("prepare 1")
+		f.event(1, &workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{DataAddress: "a:1", ProtocolMax: protocol}}})
+		f.waitFor("start 1")
+		f.sessions.mu.Lock()
+		start := f.sessions.messages[len(f.sessions.messages)-1].GetWorkerCommand().GetCommand().GetStart()
+		f.sessions.mu.Unlock()
+		require.Len(t, start.GetAddresses(), want, "protocol %d", protocol)
+		require.Equal(t, "a:1", start.GetWorkers()[0].GetAddress())
+		require.EqualValues(t, []uint32{0}, start.GetWorkers()[0].GetSlots())
+		for _, a := range start.GetAddresses() {
+			require.Empty(t, cmp.Diff(&workerv1.TaskAddress{Vertex: "v", Address: "a:1"}, a, protocmp.Transform()))
+		}
+	}
 }
 
 func TestAJobThatWasNeverPreparedFailsInsteadOfRestarting(t *testing.T) {

@@ -49,6 +49,8 @@ type cluster struct {
 
 	attempt uint64
 	fence   []*workerv1.FencedAttempt
+	// old makes the leader one that lists addresses by task only.
+	old bool
 }
 
 func newCluster(t *testing.T, w *world) *cluster {
@@ -110,12 +112,19 @@ func (c *cluster) start(a *attempt, s shape) {
 		at := &workerv1.WorkerAddress{Address: p.GetDataAddress()}
 		for _, v := range a.program.Graph.Vertices {
 			for sub := range v.Parallelism {
-				if sub%s.workers == i && !slices.Contains(at.Slots, uint32(sub)) {
+				if sub%s.workers != i {
+					continue
+				}
+				if c.old {
+					start.Addresses = append(start.Addresses, &workerv1.TaskAddress{Vertex: v.ID, Subtask: uint32(sub), Address: p.GetDataAddress()})
+				} else if !slices.Contains(at.Slots, uint32(sub)) {
 					at.Slots = append(at.Slots, uint32(sub))
 				}
 			}
 		}
-		start.Workers = append(start.Workers, at)
+		if !c.old {
+			start.Workers = append(start.Workers, at)
+		}
 	}
 	a.do(&workerv1.Command{Command: &workerv1.Command_Start{Start: start}})
 	for i := range a.workers {

@@ -235,6 +235,9 @@ func scope(attempts []*workerv1.FencedAttempt, uid string, t *task.Task) operato
 func (w *Worker) connect(ctx context.Context, s *workerv1.Start) bool {
 	d := w.deployment
 	addresses := make(map[int]string) // by slot
+	for _, task := range s.GetAddresses() { // an older leader tells no more
+		addresses[int(task.GetSubtask())] = task.GetAddress()
+	}
 	for _, other := range s.GetWorkers() {
 		for _, slot := range other.GetSlots() {
 			addresses[int(slot)] = other.GetAddress()

@@ -5,6 +5,7 @@ import (
 
 	jobv1 "github.com/weir-stream/weir/gen/job/v1"
 	workerv1 "github.com/weir-stream/weir/gen/worker/v1"
+	"github.com/weir-stream/weir/internal/version"
 	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
 	"github.com/weir-stream/weir/taskmanager/worker/task"
@@ -36,7 +37,7 @@ func newReports(send func(*workerv1.Event)) reports {
 
 func (r reports) prepared(address string, committed int, lost []*jobv1.LostOutput) {
 	r.send(&workerv1.Event{Event: &workerv1.Event_Prepared{Prepared: &workerv1.Prepared{
-		DataAddress: address, Committed: uint32(max(0, committed)), Lost: lost,
+		DataAddress: address, Committed: uint32(max(0, committed)), Lost: lost, ProtocolMax: version.ProtocolMax,
 	}}})
 }
 

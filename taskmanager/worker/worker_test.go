@@ -109,6 +109,7 @@ func TestExactlyOnceAcrossFailures(t *testing.T) {
 	n, fed := uint64(0), int64(0)
 	rounds := []shape{{1, 1, 1}, {2, 2, 2}, {2, 2, 2}, {3, 4, 3}, {1, 1, 2}, {2, 3, 5}}
 	for i, s := range rounds {
+		c.old = i%2 == 1
 		a := c.deploy(s, restore)
 		for range 3 {
 			w.feed(fed, fed+3000)

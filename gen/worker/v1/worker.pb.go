@@ -262,6 +262,68 @@ func (x *TaskAssignment) GetSubtask() uint32 {
 	return 0
 }
 
+// TaskAddress tells where a task's data listener is.
+type TaskAddress struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Vertex  string                 `protobuf:"bytes,1,opt,name=vertex,proto3" json:"vertex,omitempty"`
+	Subtask uint32                 `protobuf:"varint,2,opt,name=subtask,proto3" json:"subtask,omitempty"`
+	// host:port of the worker's data listener.
+	Address       string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskAddress) Reset() {
+	*x = TaskAddress{}
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskAddress) ProtoMessage() {}
+
+func (x *TaskAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskAddress.ProtoReflect.Descriptor instead.
+func (*TaskAddress) Descriptor() ([]byte, []int) {
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *TaskAddress) GetVertex() string {
+	if x != nil {
+		return x.Vertex
+	}
+	return ""
+}
+
+func (x *TaskAddress) GetSubtask() uint32 {
+	if x != nil {
+		return x.Subtask
+	}
+	return 0
+}
+
+func (x *TaskAddress) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
 // WorkerAddress tells where a worker of the attempt listens for data.
 type WorkerAddress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -275,7 +337,7 @@ type WorkerAddress struct {
 
 func (x *WorkerAddress) Reset() {
 	*x = WorkerAddress{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[1]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -287,7 +349,7 @@ func (x *WorkerAddress) String() string {
 func (*WorkerAddress) ProtoMessage() {}
 
 func (x *WorkerAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[1]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -300,7 +362,7 @@ func (x *WorkerAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerAddress.ProtoReflect.Descriptor instead.
 func (*WorkerAddress) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{1}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *WorkerAddress) GetAddress() string {
@@ -329,7 +391,7 @@ type FencedAttempt struct {
 
 func (x *FencedAttempt) Reset() {
 	*x = FencedAttempt{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[2]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -341,7 +403,7 @@ func (x *FencedAttempt) String() string {
 func (*FencedAttempt) ProtoMessage() {}
 
 func (x *FencedAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[2]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -354,7 +416,7 @@ func (x *FencedAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FencedAttempt.ProtoReflect.Descriptor instead.
 func (*FencedAttempt) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{2}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FencedAttempt) GetAttempt() uint64 {
@@ -383,7 +445,7 @@ type SinkExtent struct {
 
 func (x *SinkExtent) Reset() {
 	*x = SinkExtent{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -395,7 +457,7 @@ func (x *SinkExtent) String() string {
 func (*SinkExtent) ProtoMessage() {}
 
 func (x *SinkExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -408,7 +470,7 @@ func (x *SinkExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SinkExtent.ProtoReflect.Descriptor instead.
 func (*SinkExtent) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SinkExtent) GetUid() string {
@@ -444,7 +506,7 @@ type ReplacedTransactions struct {
 
 func (x *ReplacedTransactions) Reset() {
 	*x = ReplacedTransactions{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -456,7 +518,7 @@ func (x *ReplacedTransactions) String() string {
 func (*ReplacedTransactions) ProtoMessage() {}
 
 func (x *ReplacedTransactions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -469,7 +531,7 @@ func (x *ReplacedTransactions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplacedTransactions.ProtoReflect.Descriptor instead.
 func (*ReplacedTransactions) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReplacedTransactions) GetSubtask() uint32 {
@@ -501,7 +563,7 @@ type Replacement struct {
 
 func (x *Replacement) Reset() {
 	*x = Replacement{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +575,7 @@ func (x *Replacement) String() string {
 func (*Replacement) ProtoMessage() {}
 
 func (x *Replacement) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +588,7 @@ func (x *Replacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replacement.ProtoReflect.Descriptor instead.
 func (*Replacement) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Replacement) GetUid() string {
@@ -569,7 +631,7 @@ type RestorePoint struct {
 
 func (x *RestorePoint) Reset() {
 	*x = RestorePoint{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +643,7 @@ func (x *RestorePoint) String() string {
 func (*RestorePoint) ProtoMessage() {}
 
 func (x *RestorePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +656,7 @@ func (x *RestorePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestorePoint.ProtoReflect.Descriptor instead.
 func (*RestorePoint) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RestorePoint) GetMetadata() *v1.Segment {
@@ -683,7 +745,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +757,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +770,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Prepare) GetClusterId() string {
@@ -839,16 +901,18 @@ func (x *Prepare) GetOperatorParallelism() map[string]uint32 {
 
 // Start is deployment phase two: fence former attempts, connect the channels, run.
 type Start struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Fence         []*FencedAttempt       `protobuf:"bytes,2,rep,name=fence,proto3" json:"fence,omitempty"`
-	Workers       []*WorkerAddress       `protobuf:"bytes,3,rep,name=workers,proto3" json:"workers,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The same as workers, for each task: only for workers that speak a protocol below 4.
+	Addresses     []*TaskAddress   `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Fence         []*FencedAttempt `protobuf:"bytes,2,rep,name=fence,proto3" json:"fence,omitempty"`
+	Workers       []*WorkerAddress `protobuf:"bytes,3,rep,name=workers,proto3" json:"workers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +924,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +937,14 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Start) GetAddresses() []*TaskAddress {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
 }
 
 func (x *Start) GetFence() []*FencedAttempt {
@@ -904,7 +975,7 @@ type TriggerCheckpoint struct {
 
 func (x *TriggerCheckpoint) Reset() {
 	*x = TriggerCheckpoint{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +987,7 @@ func (x *TriggerCheckpoint) String() string {
 func (*TriggerCheckpoint) ProtoMessage() {}
 
 func (x *TriggerCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +1000,7 @@ func (x *TriggerCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerCheckpoint.ProtoReflect.Descriptor instead.
 func (*TriggerCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TriggerCheckpoint) GetCheckpoint() uint64 {
@@ -963,7 +1034,7 @@ type CompleteCheckpoint struct {
 
 func (x *CompleteCheckpoint) Reset() {
 	*x = CompleteCheckpoint{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1046,7 @@ func (x *CompleteCheckpoint) String() string {
 func (*CompleteCheckpoint) ProtoMessage() {}
 
 func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1059,7 @@ func (x *CompleteCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteCheckpoint.ProtoReflect.Descriptor instead.
 func (*CompleteCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CompleteCheckpoint) GetCheckpoint() uint64 {
@@ -1008,7 +1079,7 @@ type AbortCheckpoint struct {
 
 func (x *AbortCheckpoint) Reset() {
 	*x = AbortCheckpoint{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1091,7 @@ func (x *AbortCheckpoint) String() string {
 func (*AbortCheckpoint) ProtoMessage() {}
 
 func (x *AbortCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1104,7 @@ func (x *AbortCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortCheckpoint.ProtoReflect.Descriptor instead.
 func (*AbortCheckpoint) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AbortCheckpoint) GetCheckpoint() uint64 {
@@ -1052,7 +1123,7 @@ type ResumeSources struct {
 
 func (x *ResumeSources) Reset() {
 	*x = ResumeSources{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1135,7 @@ func (x *ResumeSources) String() string {
 func (*ResumeSources) ProtoMessage() {}
 
 func (x *ResumeSources) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1148,7 @@ func (x *ResumeSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSources.ProtoReflect.Descriptor instead.
 func (*ResumeSources) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 // Finish closes all tasks cleanly after the last checkpoint's commit was acknowledged; the worker answers Closed and exits.
@@ -1089,7 +1160,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1172,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1185,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 // Cancel stops all tasks at once and exits; prepared transactions are left for the settling attempt.
@@ -1126,7 +1197,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1209,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1222,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 // Transactions is about the transactions of the sinks of this worker; the worker answers TransactionsDone.
@@ -1173,7 +1244,7 @@ type Transactions struct {
 
 func (x *Transactions) Reset() {
 	*x = Transactions{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1256,7 @@ func (x *Transactions) String() string {
 func (*Transactions) ProtoMessage() {}
 
 func (x *Transactions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1269,7 @@ func (x *Transactions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transactions.ProtoReflect.Descriptor instead.
 func (*Transactions) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Transactions) GetRequest() uint64 {
@@ -1282,7 +1353,7 @@ type InspectTransactions struct {
 
 func (x *InspectTransactions) Reset() {
 	*x = InspectTransactions{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1365,7 @@ func (x *InspectTransactions) String() string {
 func (*InspectTransactions) ProtoMessage() {}
 
 func (x *InspectTransactions) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1378,7 @@ func (x *InspectTransactions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectTransactions.ProtoReflect.Descriptor instead.
 func (*InspectTransactions) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 type ResolveTransaction struct {
@@ -1321,7 +1392,7 @@ type ResolveTransaction struct {
 
 func (x *ResolveTransaction) Reset() {
 	*x = ResolveTransaction{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1404,7 @@ func (x *ResolveTransaction) String() string {
 func (*ResolveTransaction) ProtoMessage() {}
 
 func (x *ResolveTransaction) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1417,7 @@ func (x *ResolveTransaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveTransaction.ProtoReflect.Descriptor instead.
 func (*ResolveTransaction) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResolveTransaction) GetTransaction() string {
@@ -1378,7 +1449,7 @@ type FenceAgain struct {
 
 func (x *FenceAgain) Reset() {
 	*x = FenceAgain{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1461,7 @@ func (x *FenceAgain) String() string {
 func (*FenceAgain) ProtoMessage() {}
 
 func (x *FenceAgain) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1474,7 @@ func (x *FenceAgain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceAgain.ProtoReflect.Descriptor instead.
 func (*FenceAgain) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 // CommitRewritten tells that the replacements that the worker has reported are in the log: commit them and answer Prepared.
@@ -1415,7 +1486,7 @@ type CommitRewritten struct {
 
 func (x *CommitRewritten) Reset() {
 	*x = CommitRewritten{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1498,7 @@ func (x *CommitRewritten) String() string {
 func (*CommitRewritten) ProtoMessage() {}
 
 func (x *CommitRewritten) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1511,7 @@ func (x *CommitRewritten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRewritten.ProtoReflect.Descriptor instead.
 func (*CommitRewritten) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 // Command is one instruction of the JobManager to a worker.
@@ -1465,7 +1536,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1548,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1561,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -1667,7 +1738,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1750,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1763,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Hello) GetProtocolMin() uint32 {
@@ -1730,14 +1801,16 @@ type Prepared struct {
 	// Former transactions committed during the restore.
 	Committed uint32 `protobuf:"varint,2,opt,name=committed,proto3" json:"committed,omitempty"`
 	// Those that were not, where the loss policy takes that.
-	Lost          []*v11.LostOutput `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`
+	Lost []*v11.LostOutput `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`
+	// Highest protocol version that the worker speaks; 0 for one below 4.
+	ProtocolMax   uint32 `protobuf:"varint,4,opt,name=protocol_max,json=protocolMax,proto3" json:"protocol_max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1822,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1835,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Prepared) GetDataAddress() string {
@@ -1786,6 +1859,13 @@ func (x *Prepared) GetLost() []*v11.LostOutput {
 	return nil
 }
 
+func (x *Prepared) GetProtocolMax() uint32 {
+	if x != nil {
+		return x.ProtocolMax
+	}
+	return 0
+}
+
 // Rewritten tells that lost transactions of the restore point are written again and prepared. The worker commits the replacements only
 // after CommitRewritten, and answers Prepared then.
 type Rewritten struct {
@@ -1797,7 +1877,7 @@ type Rewritten struct {
 
 func (x *Rewritten) Reset() {
 	*x = Rewritten{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1889,7 @@ func (x *Rewritten) String() string {
 func (*Rewritten) ProtoMessage() {}
 
 func (x *Rewritten) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1902,7 @@ func (x *Rewritten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewritten.ProtoReflect.Descriptor instead.
 func (*Rewritten) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Rewritten) GetReplacements() []*Replacement {
@@ -1841,7 +1921,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1933,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1946,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 // Restored tells how long the parts of this worker's start took, in microseconds; what has not come to its end yet is absent. It is sent
@@ -1891,7 +1971,7 @@ type Restored struct {
 
 func (x *Restored) Reset() {
 	*x = Restored{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1903,7 +1983,7 @@ func (x *Restored) String() string {
 func (*Restored) ProtoMessage() {}
 
 func (x *Restored) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1916,7 +1996,7 @@ func (x *Restored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restored.ProtoReflect.Descriptor instead.
 func (*Restored) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Restored) GetPlanUs() uint64 {
@@ -1970,7 +2050,7 @@ type Closed struct {
 
 func (x *Closed) Reset() {
 	*x = Closed{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2062,7 @@ func (x *Closed) String() string {
 func (*Closed) ProtoMessage() {}
 
 func (x *Closed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2075,7 @@ func (x *Closed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Closed.ProtoReflect.Descriptor instead.
 func (*Closed) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{26}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{27}
 }
 
 // TaskFailed tells that a task, or the whole worker when vertex is empty, failed.
@@ -2019,7 +2099,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2111,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2124,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{27}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TaskFailed) GetVertex() string {
@@ -2119,7 +2199,7 @@ type CheckpointAck struct {
 
 func (x *CheckpointAck) Reset() {
 	*x = CheckpointAck{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2131,7 +2211,7 @@ func (x *CheckpointAck) String() string {
 func (*CheckpointAck) ProtoMessage() {}
 
 func (x *CheckpointAck) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[28]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2144,7 +2224,7 @@ func (x *CheckpointAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointAck.ProtoReflect.Descriptor instead.
 func (*CheckpointAck) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{28}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CheckpointAck) GetCheckpoint() uint64 {
@@ -2202,7 +2282,7 @@ type CheckpointDeclined struct {
 
 func (x *CheckpointDeclined) Reset() {
 	*x = CheckpointDeclined{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2294,7 @@ func (x *CheckpointDeclined) String() string {
 func (*CheckpointDeclined) ProtoMessage() {}
 
 func (x *CheckpointDeclined) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[29]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2307,7 @@ func (x *CheckpointDeclined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointDeclined.ProtoReflect.Descriptor instead.
 func (*CheckpointDeclined) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{29}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CheckpointDeclined) GetCheckpoint() uint64 {
@@ -2268,7 +2348,7 @@ type CommitAcked struct {
 
 func (x *CommitAcked) Reset() {
 	*x = CommitAcked{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2360,7 @@ func (x *CommitAcked) String() string {
 func (*CommitAcked) ProtoMessage() {}
 
 func (x *CommitAcked) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[30]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2373,7 @@ func (x *CommitAcked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitAcked.ProtoReflect.Descriptor instead.
 func (*CommitAcked) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{30}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CommitAcked) GetCheckpoint() uint64 {
@@ -2315,7 +2395,7 @@ type Activity struct {
 
 func (x *Activity) Reset() {
 	*x = Activity{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2407,7 @@ func (x *Activity) String() string {
 func (*Activity) ProtoMessage() {}
 
 func (x *Activity) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[31]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2420,7 @@ func (x *Activity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activity.ProtoReflect.Descriptor instead.
 func (*Activity) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{31}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Activity) GetSinceCheckpoint() uint64 {
@@ -2369,7 +2449,7 @@ type Statistics struct {
 
 func (x *Statistics) Reset() {
 	*x = Statistics{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2461,7 @@ func (x *Statistics) String() string {
 func (*Statistics) ProtoMessage() {}
 
 func (x *Statistics) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[32]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2474,7 @@ func (x *Statistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statistics.ProtoReflect.Descriptor instead.
 func (*Statistics) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{32}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Statistics) GetTasks() []*v11.TaskStatistics {
@@ -2420,7 +2500,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2512,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[33]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2525,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{33}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{34}
 }
 
 // TransactionsDone answers Transactions.
@@ -2463,7 +2543,7 @@ type TransactionsDone struct {
 
 func (x *TransactionsDone) Reset() {
 	*x = TransactionsDone{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2555,7 @@ func (x *TransactionsDone) String() string {
 func (*TransactionsDone) ProtoMessage() {}
 
 func (x *TransactionsDone) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[34]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2568,7 @@ func (x *TransactionsDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransactionsDone.ProtoReflect.Descriptor instead.
 func (*TransactionsDone) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{34}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TransactionsDone) GetRequest() uint64 {
@@ -2552,7 +2632,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2644,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[35]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2657,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{35}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -2810,7 +2890,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +2902,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[36]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +2915,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{36}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ControlRequest) GetEvent() *Event {
@@ -2854,7 +2934,7 @@ type ControlResponse struct {
 
 func (x *ControlResponse) Reset() {
 	*x = ControlResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[37]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2946,7 @@ func (x *ControlResponse) String() string {
 func (*ControlResponse) ProtoMessage() {}
 
 func (x *ControlResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[37]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +2959,7 @@ func (x *ControlResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlResponse.ProtoReflect.Descriptor instead.
 func (*ControlResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{37}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ControlResponse) GetCommand() *Command {
@@ -2902,7 +2982,7 @@ type UploadSegmentRequest struct {
 
 func (x *UploadSegmentRequest) Reset() {
 	*x = UploadSegmentRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[38]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +2994,7 @@ func (x *UploadSegmentRequest) String() string {
 func (*UploadSegmentRequest) ProtoMessage() {}
 
 func (x *UploadSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[38]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +3007,7 @@ func (x *UploadSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadSegmentRequest.ProtoReflect.Descriptor instead.
 func (*UploadSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{38}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UploadSegmentRequest) GetLocalPath() string {
@@ -2966,7 +3046,7 @@ type UploadSegmentResponse struct {
 
 func (x *UploadSegmentResponse) Reset() {
 	*x = UploadSegmentResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[39]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +3058,7 @@ func (x *UploadSegmentResponse) String() string {
 func (*UploadSegmentResponse) ProtoMessage() {}
 
 func (x *UploadSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[39]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +3071,7 @@ func (x *UploadSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadSegmentResponse.ProtoReflect.Descriptor instead.
 func (*UploadSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{39}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{40}
 }
 
 // FetchSegmentRequest asks for a local, verified, read-only copy of a file on checkpoint storage.
@@ -3004,7 +3084,7 @@ type FetchSegmentRequest struct {
 
 func (x *FetchSegmentRequest) Reset() {
 	*x = FetchSegmentRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[40]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3096,7 @@ func (x *FetchSegmentRequest) String() string {
 func (*FetchSegmentRequest) ProtoMessage() {}
 
 func (x *FetchSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[40]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3109,7 @@ func (x *FetchSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSegmentRequest.ProtoReflect.Descriptor instead.
 func (*FetchSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{40}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FetchSegmentRequest) GetSegment() *v1.Segment {
@@ -3048,7 +3128,7 @@ type FetchSegmentResponse struct {
 
 func (x *FetchSegmentResponse) Reset() {
 	*x = FetchSegmentResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[41]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3060,7 +3140,7 @@ func (x *FetchSegmentResponse) String() string {
 func (*FetchSegmentResponse) ProtoMessage() {}
 
 func (x *FetchSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[41]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3073,7 +3153,7 @@ func (x *FetchSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSegmentResponse.ProtoReflect.Descriptor instead.
 func (*FetchSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{41}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FetchSegmentResponse) GetLocalPath() string {
@@ -3095,7 +3175,7 @@ type ReleaseSegmentsRequest struct {
 
 func (x *ReleaseSegmentsRequest) Reset() {
 	*x = ReleaseSegmentsRequest{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[42]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3187,7 @@ func (x *ReleaseSegmentsRequest) String() string {
 func (*ReleaseSegmentsRequest) ProtoMessage() {}
 
 func (x *ReleaseSegmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[42]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3200,7 @@ func (x *ReleaseSegmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSegmentsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseSegmentsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{42}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReleaseSegmentsRequest) GetNames() []string {
@@ -3145,7 +3225,7 @@ type ReleaseSegmentsResponse struct {
 
 func (x *ReleaseSegmentsResponse) Reset() {
 	*x = ReleaseSegmentsResponse{}
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[43]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3237,7 @@ func (x *ReleaseSegmentsResponse) String() string {
 func (*ReleaseSegmentsResponse) ProtoMessage() {}
 
 func (x *ReleaseSegmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_worker_v1_worker_proto_msgTypes[43]
+	mi := &file_weir_worker_v1_worker_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3250,7 @@ func (x *ReleaseSegmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSegmentsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseSegmentsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{43}
+	return file_weir_worker_v1_worker_proto_rawDescGZIP(), []int{44}
 }
 
 var File_weir_worker_v1_worker_proto protoreflect.FileDescriptor
@@ -3180,7 +3260,11 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x1bweir/worker/v1/worker.proto\x12\x0eweir.worker.v1\x1a\x15weir/job/v1/job.proto\x1a\x1fweir/snapshot/v1/snapshot.proto\"B\n" +
 	"\x0eTaskAssignment\x12\x16\n" +
 	"\x06vertex\x18\x01 \x01(\tR\x06vertex\x12\x18\n" +
-	"\asubtask\x18\x02 \x01(\rR\asubtask\"?\n" +
+	"\asubtask\x18\x02 \x01(\rR\asubtask\"Y\n" +
+	"\vTaskAddress\x12\x16\n" +
+	"\x06vertex\x18\x01 \x01(\tR\x06vertex\x12\x18\n" +
+	"\asubtask\x18\x02 \x01(\rR\asubtask\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\"?\n" +
 	"\rWorkerAddress\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05slots\x18\x02 \x03(\rR\x05slots\"[\n" +
@@ -3235,10 +3319,11 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\x14operator_parallelism\x18\x15 \x03(\v20.weir.worker.v1.Prepare.OperatorParallelismEntryR\x13operatorParallelism\x1aF\n" +
 	"\x18OperatorParallelismEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x86\x01\n" +
-	"\x05Start\x123\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xb0\x01\n" +
+	"\x05Start\x129\n" +
+	"\taddresses\x18\x01 \x03(\v2\x1b.weir.worker.v1.TaskAddressR\taddresses\x123\n" +
 	"\x05fence\x18\x02 \x03(\v2\x1d.weir.worker.v1.FencedAttemptR\x05fence\x127\n" +
-	"\aworkers\x18\x03 \x03(\v2\x1d.weir.worker.v1.WorkerAddressR\aworkersJ\x04\b\x01\x10\x02R\taddresses\"[\n" +
+	"\aworkers\x18\x03 \x03(\v2\x1d.weir.worker.v1.WorkerAddressR\aworkers\"[\n" +
 	"\x11TriggerCheckpoint\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\x04R\n" +
@@ -3287,11 +3372,12 @@ const file_weir_worker_v1_worker_proto_rawDesc = "" +
 	"\fprotocol_min\x18\x01 \x01(\rR\vprotocolMin\x12!\n" +
 	"\fprotocol_max\x18\x02 \x01(\rR\vprotocolMax\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x12\x10\n" +
-	"\x03pid\x18\x04 \x01(\rR\x03pid\"x\n" +
+	"\x03pid\x18\x04 \x01(\rR\x03pid\"\x9b\x01\n" +
 	"\bPrepared\x12!\n" +
 	"\fdata_address\x18\x01 \x01(\tR\vdataAddress\x12\x1c\n" +
 	"\tcommitted\x18\x02 \x01(\rR\tcommitted\x12+\n" +
-	"\x04lost\x18\x03 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\"L\n" +
+	"\x04lost\x18\x03 \x03(\v2\x17.weir.job.v1.LostOutputR\x04lost\x12!\n" +
+	"\fprotocol_max\x18\x04 \x01(\rR\vprotocolMax\"L\n" +
 	"\tRewritten\x12?\n" +
 	"\freplacements\x18\x01 \x03(\v2\x1b.weir.worker.v1.ReplacementR\freplacements\"\t\n" +
 	"\aStarted\"\xa9\x02\n" +
@@ -3438,129 +3524,131 @@ func file_weir_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_weir_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_weir_worker_v1_worker_proto_goTypes = []any{
 	(LossPolicy)(0),                 // 0: weir.worker.v1.LossPolicy
 	(FailureClass)(0),               // 1: weir.worker.v1.FailureClass
 	(ResolveOutcome)(0),             // 2: weir.worker.v1.ResolveOutcome
 	(*TaskAssignment)(nil),          // 3: weir.worker.v1.TaskAssignment
-	(*WorkerAddress)(nil),           // 4: weir.worker.v1.WorkerAddress
-	(*FencedAttempt)(nil),           // 5: weir.worker.v1.FencedAttempt
-	(*SinkExtent)(nil),              // 6: weir.worker.v1.SinkExtent
-	(*ReplacedTransactions)(nil),    // 7: weir.worker.v1.ReplacedTransactions
-	(*Replacement)(nil),             // 8: weir.worker.v1.Replacement
-	(*RestorePoint)(nil),            // 9: weir.worker.v1.RestorePoint
-	(*Prepare)(nil),                 // 10: weir.worker.v1.Prepare
-	(*Start)(nil),                   // 11: weir.worker.v1.Start
-	(*TriggerCheckpoint)(nil),       // 12: weir.worker.v1.TriggerCheckpoint
-	(*CompleteCheckpoint)(nil),      // 13: weir.worker.v1.CompleteCheckpoint
-	(*AbortCheckpoint)(nil),         // 14: weir.worker.v1.AbortCheckpoint
-	(*ResumeSources)(nil),           // 15: weir.worker.v1.ResumeSources
-	(*Finish)(nil),                  // 16: weir.worker.v1.Finish
-	(*Cancel)(nil),                  // 17: weir.worker.v1.Cancel
-	(*Transactions)(nil),            // 18: weir.worker.v1.Transactions
-	(*InspectTransactions)(nil),     // 19: weir.worker.v1.InspectTransactions
-	(*ResolveTransaction)(nil),      // 20: weir.worker.v1.ResolveTransaction
-	(*FenceAgain)(nil),              // 21: weir.worker.v1.FenceAgain
-	(*CommitRewritten)(nil),         // 22: weir.worker.v1.CommitRewritten
-	(*Command)(nil),                 // 23: weir.worker.v1.Command
-	(*Hello)(nil),                   // 24: weir.worker.v1.Hello
-	(*Prepared)(nil),                // 25: weir.worker.v1.Prepared
-	(*Rewritten)(nil),               // 26: weir.worker.v1.Rewritten
-	(*Started)(nil),                 // 27: weir.worker.v1.Started
-	(*Restored)(nil),                // 28: weir.worker.v1.Restored
-	(*Closed)(nil),                  // 29: weir.worker.v1.Closed
-	(*TaskFailed)(nil),              // 30: weir.worker.v1.TaskFailed
-	(*CheckpointAck)(nil),           // 31: weir.worker.v1.CheckpointAck
-	(*CheckpointDeclined)(nil),      // 32: weir.worker.v1.CheckpointDeclined
-	(*CommitAcked)(nil),             // 33: weir.worker.v1.CommitAcked
-	(*Activity)(nil),                // 34: weir.worker.v1.Activity
-	(*Statistics)(nil),              // 35: weir.worker.v1.Statistics
-	(*Heartbeat)(nil),               // 36: weir.worker.v1.Heartbeat
-	(*TransactionsDone)(nil),        // 37: weir.worker.v1.TransactionsDone
-	(*Event)(nil),                   // 38: weir.worker.v1.Event
-	(*ControlRequest)(nil),          // 39: weir.worker.v1.ControlRequest
-	(*ControlResponse)(nil),         // 40: weir.worker.v1.ControlResponse
-	(*UploadSegmentRequest)(nil),    // 41: weir.worker.v1.UploadSegmentRequest
-	(*UploadSegmentResponse)(nil),   // 42: weir.worker.v1.UploadSegmentResponse
-	(*FetchSegmentRequest)(nil),     // 43: weir.worker.v1.FetchSegmentRequest
-	(*FetchSegmentResponse)(nil),    // 44: weir.worker.v1.FetchSegmentResponse
-	(*ReleaseSegmentsRequest)(nil),  // 45: weir.worker.v1.ReleaseSegmentsRequest
-	(*ReleaseSegmentsResponse)(nil), // 46: weir.worker.v1.ReleaseSegmentsResponse
-	nil,                             // 47: weir.worker.v1.Prepare.OperatorParallelismEntry
-	(*v1.Committable)(nil),          // 48: weir.snapshot.v1.Committable
-	(*v1.Segment)(nil),              // 49: weir.snapshot.v1.Segment
-	(*v11.LostOutput)(nil),          // 50: weir.job.v1.LostOutput
-	(*v1.TaskHandle)(nil),           // 51: weir.snapshot.v1.TaskHandle
-	(*v11.TaskStatistics)(nil),      // 52: weir.job.v1.TaskStatistics
-	(*v11.Transaction)(nil),         // 53: weir.job.v1.Transaction
-	(*v11.HeldOutput)(nil),          // 54: weir.job.v1.HeldOutput
+	(*TaskAddress)(nil),             // 4: weir.worker.v1.TaskAddress
+	(*WorkerAddress)(nil),           // 5: weir.worker.v1.WorkerAddress
+	(*FencedAttempt)(nil),           // 6: weir.worker.v1.FencedAttempt
+	(*SinkExtent)(nil),              // 7: weir.worker.v1.SinkExtent
+	(*ReplacedTransactions)(nil),    // 8: weir.worker.v1.ReplacedTransactions
+	(*Replacement)(nil),             // 9: weir.worker.v1.Replacement
+	(*RestorePoint)(nil),            // 10: weir.worker.v1.RestorePoint
+	(*Prepare)(nil),                 // 11: weir.worker.v1.Prepare
+	(*Start)(nil),                   // 12: weir.worker.v1.Start
+	(*TriggerCheckpoint)(nil),       // 13: weir.worker.v1.TriggerCheckpoint
+	(*CompleteCheckpoint)(nil),      // 14: weir.worker.v1.CompleteCheckpoint
+	(*AbortCheckpoint)(nil),         // 15: weir.worker.v1.AbortCheckpoint
+	(*ResumeSources)(nil),           // 16: weir.worker.v1.ResumeSources
+	(*Finish)(nil),                  // 17: weir.worker.v1.Finish
+	(*Cancel)(nil),                  // 18: weir.worker.v1.Cancel
+	(*Transactions)(nil),            // 19: weir.worker.v1.Transactions
+	(*InspectTransactions)(nil),     // 20: weir.worker.v1.InspectTransactions
+	(*ResolveTransaction)(nil),      // 21: weir.worker.v1.ResolveTransaction
+	(*FenceAgain)(nil),              // 22: weir.worker.v1.FenceAgain
+	(*CommitRewritten)(nil),         // 23: weir.worker.v1.CommitRewritten
+	(*Command)(nil),                 // 24: weir.worker.v1.Command
+	(*Hello)(nil),                   // 25: weir.worker.v1.Hello
+	(*Prepared)(nil),                // 26: weir.worker.v1.Prepared
+	(*Rewritten)(nil),               // 27: weir.worker.v1.Rewritten
+	(*Started)(nil),                 // 28: weir.worker.v1.Started
+	(*Restored)(nil),                // 29: weir.worker.v1.Restored
+	(*Closed)(nil),                  // 30: weir.worker.v1.Closed
+	(*TaskFailed)(nil),              // 31: weir.worker.v1.TaskFailed
+	(*CheckpointAck)(nil),           // 32: weir.worker.v1.CheckpointAck
+	(*CheckpointDeclined)(nil),      // 33: weir.worker.v1.CheckpointDeclined
+	(*CommitAcked)(nil),             // 34: weir.worker.v1.CommitAcked
+	(*Activity)(nil),                // 35: weir.worker.v1.Activity
+	(*Statistics)(nil),              // 36: weir.worker.v1.Statistics
+	(*Heartbeat)(nil),               // 37: weir.worker.v1.Heartbeat
+	(*TransactionsDone)(nil),        // 38: weir.worker.v1.TransactionsDone
+	(*Event)(nil),                   // 39: weir.worker.v1.Event
+	(*ControlRequest)(nil),          // 40: weir.worker.v1.ControlRequest
+	(*ControlResponse)(nil),         // 41: weir.worker.v1.ControlResponse
+	(*UploadSegmentRequest)(nil),    // 42: weir.worker.v1.UploadSegmentRequest
+	(*UploadSegmentResponse)(nil),   // 43: weir.worker.v1.UploadSegmentResponse
+	(*FetchSegmentRequest)(nil),     // 44: weir.worker.v1.FetchSegmentRequest
+	(*FetchSegmentResponse)(nil),    // 45: weir.worker.v1.FetchSegmentResponse
+	(*ReleaseSegmentsRequest)(nil),  // 46: weir.worker.v1.ReleaseSegmentsRequest
+	(*ReleaseSegmentsResponse)(nil), // 47: weir.worker.v1.ReleaseSegmentsResponse
+	nil,                             // 48: weir.worker.v1.Prepare.OperatorParallelismEntry
+	(*v1.Committable)(nil),          // 49: weir.snapshot.v1.Committable
+	(*v1.Segment)(nil),              // 50: weir.snapshot.v1.Segment
+	(*v11.LostOutput)(nil),          // 51: weir.job.v1.LostOutput
+	(*v1.TaskHandle)(nil),           // 52: weir.snapshot.v1.TaskHandle
+	(*v11.TaskStatistics)(nil),      // 53: weir.job.v1.TaskStatistics
+	(*v11.Transaction)(nil),         // 54: weir.job.v1.Transaction
+	(*v11.HeldOutput)(nil),          // 55: weir.job.v1.HeldOutput
 }
 var file_weir_worker_v1_worker_proto_depIdxs = []int32{
-	6,  // 0: weir.worker.v1.FencedAttempt.sinks:type_name -> weir.worker.v1.SinkExtent
-	7,  // 1: weir.worker.v1.Replacement.replaced:type_name -> weir.worker.v1.ReplacedTransactions
-	48, // 2: weir.worker.v1.Replacement.committable:type_name -> weir.snapshot.v1.Committable
-	49, // 3: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
+	7,  // 0: weir.worker.v1.FencedAttempt.sinks:type_name -> weir.worker.v1.SinkExtent
+	8,  // 1: weir.worker.v1.Replacement.replaced:type_name -> weir.worker.v1.ReplacedTransactions
+	49, // 2: weir.worker.v1.Replacement.committable:type_name -> weir.snapshot.v1.Committable
+	50, // 3: weir.worker.v1.RestorePoint.metadata:type_name -> weir.snapshot.v1.Segment
 	0,  // 4: weir.worker.v1.RestorePoint.loss_policy:type_name -> weir.worker.v1.LossPolicy
-	8,  // 5: weir.worker.v1.RestorePoint.replacements:type_name -> weir.worker.v1.Replacement
+	9,  // 5: weir.worker.v1.RestorePoint.replacements:type_name -> weir.worker.v1.Replacement
 	3,  // 6: weir.worker.v1.Prepare.tasks:type_name -> weir.worker.v1.TaskAssignment
-	9,  // 7: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
-	47, // 8: weir.worker.v1.Prepare.operator_parallelism:type_name -> weir.worker.v1.Prepare.OperatorParallelismEntry
-	5,  // 9: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
-	4,  // 10: weir.worker.v1.Start.workers:type_name -> weir.worker.v1.WorkerAddress
-	5,  // 11: weir.worker.v1.Transactions.attempts:type_name -> weir.worker.v1.FencedAttempt
-	19, // 12: weir.worker.v1.Transactions.inspect:type_name -> weir.worker.v1.InspectTransactions
-	20, // 13: weir.worker.v1.Transactions.resolve:type_name -> weir.worker.v1.ResolveTransaction
-	21, // 14: weir.worker.v1.Transactions.fence:type_name -> weir.worker.v1.FenceAgain
-	10, // 15: weir.worker.v1.Command.prepare:type_name -> weir.worker.v1.Prepare
-	11, // 16: weir.worker.v1.Command.start:type_name -> weir.worker.v1.Start
-	12, // 17: weir.worker.v1.Command.trigger_checkpoint:type_name -> weir.worker.v1.TriggerCheckpoint
-	13, // 18: weir.worker.v1.Command.complete_checkpoint:type_name -> weir.worker.v1.CompleteCheckpoint
-	14, // 19: weir.worker.v1.Command.abort_checkpoint:type_name -> weir.worker.v1.AbortCheckpoint
-	15, // 20: weir.worker.v1.Command.resume_sources:type_name -> weir.worker.v1.ResumeSources
-	16, // 21: weir.worker.v1.Command.finish:type_name -> weir.worker.v1.Finish
-	17, // 22: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
-	18, // 23: weir.worker.v1.Command.transactions:type_name -> weir.worker.v1.Transactions
-	22, // 24: weir.worker.v1.Command.commit_rewritten:type_name -> weir.worker.v1.CommitRewritten
-	50, // 25: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
-	8,  // 26: weir.worker.v1.Rewritten.replacements:type_name -> weir.worker.v1.Replacement
-	1,  // 27: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
-	50, // 28: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
-	51, // 29: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
-	52, // 30: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
-	53, // 31: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
-	54, // 32: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
-	2,  // 33: weir.worker.v1.TransactionsDone.outcome:type_name -> weir.worker.v1.ResolveOutcome
-	24, // 34: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
-	25, // 35: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
-	27, // 36: weir.worker.v1.Event.started:type_name -> weir.worker.v1.Started
-	30, // 37: weir.worker.v1.Event.task_failed:type_name -> weir.worker.v1.TaskFailed
-	31, // 38: weir.worker.v1.Event.checkpoint_ack:type_name -> weir.worker.v1.CheckpointAck
-	32, // 39: weir.worker.v1.Event.checkpoint_declined:type_name -> weir.worker.v1.CheckpointDeclined
-	33, // 40: weir.worker.v1.Event.commit_acked:type_name -> weir.worker.v1.CommitAcked
-	34, // 41: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
-	35, // 42: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
-	29, // 43: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
-	26, // 44: weir.worker.v1.Event.rewritten:type_name -> weir.worker.v1.Rewritten
-	36, // 45: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
-	37, // 46: weir.worker.v1.Event.transactions_done:type_name -> weir.worker.v1.TransactionsDone
-	28, // 47: weir.worker.v1.Event.restored:type_name -> weir.worker.v1.Restored
-	38, // 48: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
-	23, // 49: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
-	49, // 50: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
-	39, // 51: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
-	41, // 52: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
-	43, // 53: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
-	45, // 54: weir.worker.v1.WorkerService.ReleaseSegments:input_type -> weir.worker.v1.ReleaseSegmentsRequest
-	40, // 55: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
-	42, // 56: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
-	44, // 57: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
-	46, // 58: weir.worker.v1.WorkerService.ReleaseSegments:output_type -> weir.worker.v1.ReleaseSegmentsResponse
-	55, // [55:59] is the sub-list for method output_type
-	51, // [51:55] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	10, // 7: weir.worker.v1.Prepare.restore:type_name -> weir.worker.v1.RestorePoint
+	48, // 8: weir.worker.v1.Prepare.operator_parallelism:type_name -> weir.worker.v1.Prepare.OperatorParallelismEntry
+	4,  // 9: weir.worker.v1.Start.addresses:type_name -> weir.worker.v1.TaskAddress
+	6,  // 10: weir.worker.v1.Start.fence:type_name -> weir.worker.v1.FencedAttempt
+	5,  // 11: weir.worker.v1.Start.workers:type_name -> weir.worker.v1.WorkerAddress
+	6,  // 12: weir.worker.v1.Transactions.attempts:type_name -> weir.worker.v1.FencedAttempt
+	20, // 13: weir.worker.v1.Transactions.inspect:type_name -> weir.worker.v1.InspectTransactions
+	21, // 14: weir.worker.v1.Transactions.resolve:type_name -> weir.worker.v1.ResolveTransaction
+	22, // 15: weir.worker.v1.Transactions.fence:type_name -> weir.worker.v1.FenceAgain
+	11, // 16: weir.worker.v1.Command.prepare:type_name -> weir.worker.v1.Prepare
+	12, // 17: weir.worker.v1.Command.start:type_name -> weir.worker.v1.Start
+	13, // 18: weir.worker.v1.Command.trigger_checkpoint:type_name -> weir.worker.v1.TriggerCheckpoint
+	14, // 19: weir.worker.v1.Command.complete_checkpoint:type_name -> weir.worker.v1.CompleteCheckpoint
+	15, // 20: weir.worker.v1.Command.abort_checkpoint:type_name -> weir.worker.v1.AbortCheckpoint
+	16, // 21: weir.worker.v1.Command.resume_sources:type_name -> weir.worker.v1.ResumeSources
+	17, // 22: weir.worker.v1.Command.finish:type_name -> weir.worker.v1.Finish
+	18, // 23: weir.worker.v1.Command.cancel:type_name -> weir.worker.v1.Cancel
+	19, // 24: weir.worker.v1.Command.transactions:type_name -> weir.worker.v1.Transactions
+	23, // 25: weir.worker.v1.Command.commit_rewritten:type_name -> weir.worker.v1.CommitRewritten
+	51, // 26: weir.worker.v1.Prepared.lost:type_name -> weir.job.v1.LostOutput
+	9,  // 27: weir.worker.v1.Rewritten.replacements:type_name -> weir.worker.v1.Replacement
+	1,  // 28: weir.worker.v1.TaskFailed.class:type_name -> weir.worker.v1.FailureClass
+	51, // 29: weir.worker.v1.TaskFailed.lost:type_name -> weir.job.v1.LostOutput
+	52, // 30: weir.worker.v1.CheckpointAck.handle:type_name -> weir.snapshot.v1.TaskHandle
+	53, // 31: weir.worker.v1.Statistics.tasks:type_name -> weir.job.v1.TaskStatistics
+	54, // 32: weir.worker.v1.TransactionsDone.transactions:type_name -> weir.job.v1.Transaction
+	55, // 33: weir.worker.v1.TransactionsDone.held:type_name -> weir.job.v1.HeldOutput
+	2,  // 34: weir.worker.v1.TransactionsDone.outcome:type_name -> weir.worker.v1.ResolveOutcome
+	25, // 35: weir.worker.v1.Event.hello:type_name -> weir.worker.v1.Hello
+	26, // 36: weir.worker.v1.Event.prepared:type_name -> weir.worker.v1.Prepared
+	28, // 37: weir.worker.v1.Event.started:type_name -> weir.worker.v1.Started
+	31, // 38: weir.worker.v1.Event.task_failed:type_name -> weir.worker.v1.TaskFailed
+	32, // 39: weir.worker.v1.Event.checkpoint_ack:type_name -> weir.worker.v1.CheckpointAck
+	33, // 40: weir.worker.v1.Event.checkpoint_declined:type_name -> weir.worker.v1.CheckpointDeclined
+	34, // 41: weir.worker.v1.Event.commit_acked:type_name -> weir.worker.v1.CommitAcked
+	35, // 42: weir.worker.v1.Event.activity:type_name -> weir.worker.v1.Activity
+	36, // 43: weir.worker.v1.Event.statistics:type_name -> weir.worker.v1.Statistics
+	30, // 44: weir.worker.v1.Event.closed:type_name -> weir.worker.v1.Closed
+	27, // 45: weir.worker.v1.Event.rewritten:type_name -> weir.worker.v1.Rewritten
+	37, // 46: weir.worker.v1.Event.heartbeat:type_name -> weir.worker.v1.Heartbeat
+	38, // 47: weir.worker.v1.Event.transactions_done:type_name -> weir.worker.v1.TransactionsDone
+	29, // 48: weir.worker.v1.Event.restored:type_name -> weir.worker.v1.Restored
+	39, // 49: weir.worker.v1.ControlRequest.event:type_name -> weir.worker.v1.Event
+	24, // 50: weir.worker.v1.ControlResponse.command:type_name -> weir.worker.v1.Command
+	50, // 51: weir.worker.v1.FetchSegmentRequest.segment:type_name -> weir.snapshot.v1.Segment
+	40, // 52: weir.worker.v1.WorkerService.Control:input_type -> weir.worker.v1.ControlRequest
+	42, // 53: weir.worker.v1.WorkerService.UploadSegment:input_type -> weir.worker.v1.UploadSegmentRequest
+	44, // 54: weir.worker.v1.WorkerService.FetchSegment:input_type -> weir.worker.v1.FetchSegmentRequest
+	46, // 55: weir.worker.v1.WorkerService.ReleaseSegments:input_type -> weir.worker.v1.ReleaseSegmentsRequest
+	41, // 56: weir.worker.v1.WorkerService.Control:output_type -> weir.worker.v1.ControlResponse
+	43, // 57: weir.worker.v1.WorkerService.UploadSegment:output_type -> weir.worker.v1.UploadSegmentResponse
+	45, // 58: weir.worker.v1.WorkerService.FetchSegment:output_type -> weir.worker.v1.FetchSegmentResponse
+	47, // 59: weir.worker.v1.WorkerService.ReleaseSegments:output_type -> weir.worker.v1.ReleaseSegmentsResponse
+	56, // [56:60] is the sub-list for method output_type
+	52, // [52:56] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_weir_worker_v1_worker_proto_init() }
@@ -3568,12 +3656,12 @@ func file_weir_worker_v1_worker_proto_init() {
 	if File_weir_worker_v1_worker_proto != nil {
 		return
 	}
-	file_weir_worker_v1_worker_proto_msgTypes[15].OneofWrappers = []any{
+	file_weir_worker_v1_worker_proto_msgTypes[16].OneofWrappers = []any{
 		(*Transactions_Inspect)(nil),
 		(*Transactions_Resolve)(nil),
 		(*Transactions_Fence)(nil),
 	}
-	file_weir_worker_v1_worker_proto_msgTypes[20].OneofWrappers = []any{
+	file_weir_worker_v1_worker_proto_msgTypes[21].OneofWrappers = []any{
 		(*Command_Prepare)(nil),
 		(*Command_Start)(nil),
 		(*Command_TriggerCheckpoint)(nil),
@@ -3585,8 +3673,8 @@ func file_weir_worker_v1_worker_proto_init() {
 		(*Command_Transactions)(nil),
 		(*Command_CommitRewritten)(nil),
 	}
-	file_weir_worker_v1_worker_proto_msgTypes[25].OneofWrappers = []any{}
-	file_weir_worker_v1_worker_proto_msgTypes[35].OneofWrappers = []any{
+	file_weir_worker_v1_worker_proto_msgTypes[26].OneofWrappers = []any{}
+	file_weir_worker_v1_worker_proto_msgTypes[36].OneofWrappers = []any{
 		(*Event_Hello)(nil),
 		(*Event_Prepared)(nil),
 		(*Event_Started)(nil),
@@ -3608,7 +3696,7 @@ func file_weir_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_worker_v1_worker_proto_rawDesc), len(file_weir_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
