@@ -17,7 +17,8 @@ type KeyedStream[K comparable, T any] struct {
 	codec  codec.Key[K]
 }
 
-// KeyBy files the records by key. key must always return the same key for a record.
+// KeyBy files the records by key. key must always return the same key for a record and change nothing: it may be called more than once for
+// one, and for some records before earlier ones are handled.
 func KeyBy[K comparable, T any](s *Stream[T], key func(T) K) *KeyedStream[K, T] {
 	return &KeyedStream[K, T]{stream: s, key: key}
 }

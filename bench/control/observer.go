@@ -10,7 +10,7 @@ type observer struct {
 	idle bool
 
 	mu          sync.Mutex
-	admitted    int
+	admitted    map[string]bool // TaskManagers
 	checkpoints map[named]*times
 	last        map[string]uint64 // checkpoint that every worker of a job knows to be complete
 	workers     int               // of each job
@@ -29,13 +29,23 @@ type times struct {
 }
 
 func newObserver(workers int, idle bool) *observer {
-	return &observer{idle: idle, workers: workers, checkpoints: map[named]*times{}, last: map[string]uint64{}, news: make(chan struct{}, 1)}
+	return &observer{
+		idle: idle, workers: workers, admitted: map[string]bool{}, checkpoints: map[named]*times{}, last: map[string]uint64{}, news: make(chan struct{}, 1),
+	}
 }
 
-func (o *observer) registered() {
+// registered notes that a leader has taken a TaskManager on.
+func (o *observer) registered(taskManager string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.admitted++
+	o.admitted[taskManager] = true
+}
+
+// forget makes reached count from now on.
+func (o *observer) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.admitted)
 }
 
 func (o *observer) triggered(job string, id uint64) {
@@ -63,10 +73,11 @@ func (o *observer) completed(job string, id uint64) {
 	}
 }
 
+// reached counts the TaskManagers that a leader has taken on.
 func (o *observer) reached() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.admitted
+	return len(o.admitted)
 }
 
 func (o *observer) newest(job string) uint64 {

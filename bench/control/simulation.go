@@ -178,12 +178,12 @@ func (s *simulation) oneJob(ctx context.Context) error {
 
 // failover kills the leader and waits for a checkpoint that a new one has completed.
 func (s *simulation) failover(ctx context.Context, leader *localcluster.Process, id string) error {
-	admitted := s.seen.reached()
 	if err := leader.Kill(); err != nil {
 		return err
 	}
+	s.seen.forget()
 	last, killed := s.seen.newest(id), time.Now()
-	if err := s.await(ctx, func() bool { return s.seen.reached()-admitted >= s.o.taskManagers }, "TaskManagers at the new leader"); err != nil {
+	if err := s.await(ctx, func() bool { return s.seen.reached() >= s.o.taskManagers }, "TaskManagers at the new leader"); err != nil {
 		return err
 	}
 	fmt.Printf("all TaskManagers are at a new leader %s after the kill\n", since(killed))

@@ -70,10 +70,10 @@ func (t *taskManager) FreeSlots() int {
 	return t.slots - len(t.workers)
 }
 
-// Registered counts the TaskManagers that a leader has taken on.
+// Registered notes that a leader has taken the TaskManager on.
 func (t *taskManager) Registered(m *clusterv1.Registered) error {
 	t.change(func() { t.cluster = m.GetClusterId() })
-	t.seen.registered()
+	t.seen.registered(t.id)
 	return nil
 }
 

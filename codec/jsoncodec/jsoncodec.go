@@ -13,13 +13,13 @@ import (
 )
 
 // Decode parses exactly one JSON value, by the rules and struct tags of encoding/json: unknown fields are passed over, and what is not JSON
-// is an error wherever it stands. The result does not alias data.
+// is an error wherever it stands; but for numbers in fields with the option string, of which +5 and .5 are taken. The result does not alias data.
 func Decode[T any](data []byte) (v T, err error) {
 	err = json.Unmarshal(data, &v)
 	return v, err
 }
 
-// Encode returns v as encoding/json prints it.
+// Encode returns v as encoding/json prints &v: methods of *T count.
 func Encode[T any](v T) ([]byte, error) { return json.Marshal(&v) }
 
 // For returns a codec that writes JSON. Fields may be added, removed and change their type as far as JSON takes it; that a changed type
