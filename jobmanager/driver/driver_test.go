@@ -428,7 +428,7 @@ func TestOlderWorkersAreToldOfEachTask(t *testing.T) {
 		f.sessions.mu.Unlock()
 		require.Len(t, start.GetAddresses(), want, "protocol %d", protocol)
 		require.Equal(t, "a:1", start.GetWorkers()[0].GetAddress())
-		require.EqualValues(t, []uint32{0}, start.GetWorkers()[0].GetSlots())
+		require.Equal(t, []uint32{0}, start.GetWorkers()[0].GetSlots())
 		for _, a := range start.GetAddresses() {
 			require.Empty(t, cmp.Diff(&workerv1.TaskAddress{Vertex: "v", Address: "a:1"}, a, protocmp.Transform()))
 		}

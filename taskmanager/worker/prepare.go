@@ -234,7 +234,7 @@ func scope(attempts []*workerv1.FencedAttempt, uid string, t *task.Task) operato
 // connect connects the channels to other workers and reports whether all went well, like forEach.
 func (w *Worker) connect(ctx context.Context, s *workerv1.Start) bool {
 	d := w.deployment
-	addresses := make(map[int]string) // by slot
+	addresses := make(map[int]string)       // by slot
 	for _, task := range s.GetAddresses() { // an older leader tells no more
 		addresses[int(task.GetSubtask())] = task.GetAddress()
 	}
