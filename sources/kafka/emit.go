@@ -39,9 +39,11 @@ func (r *reader[T]) Emit(fetched any, out sources.Output[T], limit int) (bool, e
 
 // emitBatch passes on the records of a batch, and reports whether that was all of them.
 func (r *reader[T]) emitBatch(s *split, b *fetch.Batch, out sources.Output[T], limit *int) (done bool, err error) {
-	rec, of := &r.record, &r.decoded
+	var of fetch.Record
+	rec := Record{Topic: s.topic, Partition: s.partition}
+	millis := int64(-1) // of rec's timestamp
 	for *limit > 0 {
-		if !b.Next(of) {
+		if !b.Next(&of) {
 			if err := b.Err(); err != nil {
 				return false, operator.Fatal(fmt.Errorf("read %s/%d: %w", s.topic, s.partition, err))
 			}
@@ -52,18 +54,17 @@ func (r *reader[T]) emitBatch(s *split, b *fetch.Batch, out sources.Output[T], l
 			continue // the batch begins before the position
 		}
 		*limit--
-		rec.Topic, rec.Partition, rec.Offset = s.topic, s.partition, of.Offset
-		rec.Key, rec.Value, rec.Headers = of.Key, of.Value, of.Headers
+		rec.Offset, rec.Key, rec.Value, rec.Headers = of.Offset, of.Key, of.Value, of.Headers
 		timestamp := of.Millis
-		switch {
-		case timestamp < 0:
-			timestamp, rec.Timestamp = operator.NoTimestamp, time.Time{}
-		case timestamp != r.millis || rec.Timestamp.IsZero(): // else it is that of the record before
-			r.millis, rec.Timestamp = timestamp, time.UnixMilli(timestamp)
+		if timestamp != millis { // else it is that of the record before
+			millis, rec.Timestamp = timestamp, time.UnixMilli(timestamp)
 		}
-		v, err := r.decode(*rec)
+		if timestamp < 0 {
+			timestamp, rec.Timestamp = operator.NoTimestamp, time.Time{}
+		}
+		v, err := r.decode(rec)
 		if err != nil {
-			err = r.malformed(rec, err)
+			err = r.malformed(&rec, err)
 		} else if err = out.Collect(s.number, v, timestamp); err != nil {
 			// The coordinates are those of the record at hand; an asynchronous failure may be about an earlier one.
 			err = fmt.Errorf("while handling record %s/%d at offset %d: %w", s.topic, s.partition, of.Offset, err)

@@ -41,11 +41,8 @@ type reader[T any] struct {
 	letters  *deadLetters
 
 	// Of the task's goroutine.
-	splits  []*split
-	ends    map[*split]int64
-	decoded fetch.Record
-	record  Record
-	millis  int64 // the timestamp of record
+	splits []*split
+	ends   map[*split]int64
 
 	// Of Fetch.
 	assigned map[topicPartition]*split

@@ -161,25 +161,11 @@ func (b *Batch) Next(r *Record) bool {
 	if !b.oneTime {
 		r.Millis += millis
 	}
-	keySize, at := varint(in, at)
-	if at < 0 || keySize > int64(len(in)-at) {
+	if r.Key, at = nullable(in, at); at < 0 {
 		return b.malformed("its key is longer than it")
 	}
-	r.Key = nil
-	if keySize >= 0 {
-		end := at + int(keySize)
-		r.Key = in[at:end:end]
-		at = end
-	}
-	valueSize, at := varint(in, at)
-	if at < 0 || valueSize > int64(len(in)-at) {
+	if r.Value, at = nullable(in, at); at < 0 {
 		return b.malformed("its value is longer than it")
-	}
-	r.Value = nil
-	if valueSize >= 0 {
-		end := at + int(valueSize)
-		r.Value = in[at:end:end]
-		at = end
 	}
 	r.Headers = nil
 	if at == len(in)-1 && in[at] == 0 { // no headers
@@ -208,14 +194,8 @@ func (b *Batch) headers(r *Record, in []byte, at int) bool {
 		h := &r.Headers[i]
 		h.Key = string(in[at : at+int(size)])
 		at += int(size)
-		size, at = varint(in, at)
-		if at < 0 || size > int64(len(in)-at) {
+		if h.Value, at = nullable(in, at); at < 0 {
 			return b.malformed("a header is longer than it")
-		}
-		if size >= 0 {
-			end := at + int(size)
-			h.Value = in[at:end:end]
-			at = end
 		}
 	}
 	if at != len(in) {
@@ -232,11 +212,31 @@ func (b *Batch) malformed(what string) bool {
 	return false
 }
 
+// nullable reads bytes after their length, which is negative for null, and returns the index after them, which is negative when there are not
+// enough.
+func nullable(in []byte, at int) ([]byte, int) {
+	size, at := varint(in, at)
+	if size < 0 || at < 0 {
+		return nil, at
+	}
+	if size > int64(len(in)-at) {
+		return nil, math.MinInt
+	}
+	end := at + int(size)
+	return in[at:end:end], end
+}
+
 // varint reads a zigzag varint and returns the index after it, which is negative when there is none or at was negative.
 func varint(in []byte, at int) (int64, int) {
-	if uint(at) < uint(len(in)) && in[at] < 0x80 {
-		u := in[at]
-		return int64(u>>1) ^ -int64(u&1), at + 1
+	// Nearly all have one or two bytes.
+	if uint(at) < uint(len(in)) {
+		low := in[at]
+		if low < 0x80 {
+			return unzigzag(uint64(low)), at + 1
+		}
+		if at+1 < len(in) && in[at+1] < 0x80 {
+			return unzigzag(uint64(low&0x7f) | uint64(in[at+1])<<7), at + 2
+		}
 	}
 	return longVarint(in, at)
 }
@@ -249,5 +249,7 @@ func longVarint(in []byte, at int) (int64, int) {
 	if n <= 0 {
 		return 0, math.MinInt
 	}
-	return int64(u>>1) ^ -int64(u&1), at + n
+	return unzigzag(u), at + n
 }
+
+func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) }
