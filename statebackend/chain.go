@@ -55,7 +55,7 @@ func (c *chain) mayContain(row []byte) bool {
 	return segment.Candidate(c.sources, len(c.sources), group, hash) >= 0
 }
 
-// lookup returns the newest value of a row, unless a newer segment drops its namespace. The value is valid until the chain is closed.
+// lookup returns the newest value of a row, unless a newer segment drops its namespace. The value is valid until the next one.
 func (c *chain) lookup(row []byte, namespaces bool) (value []byte, at stamp, ok bool, err error) {
 	group, hash := segment.Group(row), segment.Hash(row[:c.filterLen(row)])
 	for i := len(c.sources); ; {

@@ -139,8 +139,11 @@ func commonPrefix(a, b []byte) int {
 	return n
 }
 
-// blockReader walks the rows of one block.
+// blockReader walks the rows of one block, of which it has a copy: the block may be in a mapped file, which cannot be read any more when the
+// disk fails, or is closed.
 type blockReader struct {
+	block     []byte // the copy
+	spare     []byte // of the block before
 	bound     bound
 	rest      []byte
 	key       []byte
@@ -150,8 +153,22 @@ type blockReader struct {
 	stamp     int64
 }
 
-// reset checks a block and stands before its first row.
+// manyBytes is how much room for copies is kept from block to block.
+const manyBytes = 64 << 10
+
+// copyOf returns a copy of a block. That of the block before stays as it is until the next call.
+func (r *blockReader) copyOf(block []byte) []byte {
+	into := r.spare[:0]
+	if cap(into) > manyBytes && len(block) <= manyBytes {
+		into = nil
+	}
+	r.block, r.spare = append(into, block...), r.block
+	return r.block
+}
+
+// reset checks a block and stands before its first row. What there was of the block before is valid until the next call.
 func (r *blockReader) reset(block []byte, bounded bool) error {
+	block = r.copyOf(block)
 	if len(block) < blockHeader {
 		return fmt.Errorf("%w: block of %d bytes", ErrCorrupt, len(block))
 	}

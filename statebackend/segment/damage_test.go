@@ -241,7 +241,7 @@ func TestAFileThatIsCutOrExtendedMakesNoWrongRows(t *testing.T) {
 	}
 }
 
-// A file that is cut short while it is open ends the walk and not the process.
+// A file that is cut short while it is open ends the walk and not the process, also when that stands in the middle of a block.
 func TestAFileThatIsCutWhileItIsOpen(t *testing.T) {
 	s := specimens(t)[0]
 	path := filepath.Join(t.TempDir(), "s")
@@ -249,21 +249,41 @@ func TestAFileThatIsCutWhileItIsOpen(t *testing.T) {
 	opened, err := segment.Open(path, uint64(len(s.content)))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, opened.Close()) }()
-	c, err := opened.NewCursor()
+	walk, err := opened.NewCursor()
 	require.NoError(t, err)
-	c.Seek(nil)
-	require.True(t, c.Valid())
+	walk.Seek(nil)
+	require.True(t, walk.Valid())
+	merge, err := segment.NewMerge([]segment.Source{{Segment: opened, Groups: keygroup.Range{Last: 2}}}, true)
+	require.NoError(t, err)
+	merge.Seek([]byte(s.rows[100].key))
+	require.True(t, merge.Valid())
 	require.NoError(t, os.Truncate(path, 0))
 	for _, r := range s.rows {
 		require.True(t, opened.MayContain(segment.Hash([]byte(r.key))), "nothing is certain")
 	}
-	c.Seek([]byte(s.rows[300].key))
-	require.False(t, c.Valid())
-	require.ErrorIs(t, c.Err(), segment.ErrCorrupt)
-	require.ErrorContains(t, c.Err(), path)
-	require.NoError(t, c.Close())
-	_, err = opened.NewCursor()
+	n := 0
+	for ; walk.Valid(); walk.Next() {
+		require.True(t, s.rows[n].is(walk), "row %d", n)
+		n++
+	}
+	require.Greater(t, n, 1, "the rest of the block had been read")
+	for n = 100; merge.Valid(); merge.Next() {
+		require.Equal(t, s.rows[n].key, string(merge.Key()))
+		require.Equal(t, s.rows[n].value, string(merge.Value()))
+		n++
+	}
+	require.Greater(t, n, 101)
+	c, err := opened.NewCursor()
 	require.ErrorIs(t, err, segment.ErrCorrupt)
+	require.Nil(t, c)
+	for _, err := range []error{walk.Err(), merge.Err()} {
+		require.ErrorIs(t, err, segment.ErrCorrupt)
+		require.ErrorContains(t, err, path)
+	}
+	walk.Seek([]byte(s.rows[300].key))
+	require.False(t, walk.Valid())
+	require.NoError(t, walk.Close())
+	require.NoError(t, merge.Close())
 }
 
 // FuzzDamagedFile damages a file at up to eight places. Each edit is 6 bytes: the place, what to do, and with what.

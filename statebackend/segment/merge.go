@@ -67,7 +67,7 @@ func (m *Merge) Err() error { return m.err }
 // Key returns the row's key, valid until the walk moves.
 func (m *Merge) Key() []byte { return m.key }
 
-// Value returns the row's value, valid until the walk is closed.
+// Value returns the row's value, valid until the walk moves.
 func (m *Merge) Value() []byte { return m.value }
 
 // Tombstone reports whether the row says that there is none.
@@ -112,7 +112,8 @@ func (m *Merge) live(i int) bool {
 	return c.valid && Group(c.row.key) <= m.sources[i].Groups.Last
 }
 
-// settle takes the first row that counts from the heap and leaves the sources behind it.
+// settle takes the first row that counts from the heap and leaves the sources behind it. A cursor that has come to another block by that still
+// has the block before.
 func (m *Merge) settle() {
 	for m.err == nil && len(m.heap) > 0 {
 		top := m.heap[0]

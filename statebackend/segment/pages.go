@@ -36,7 +36,7 @@ type pages struct {
 	root uint64 // number of the page with the names of buckets
 }
 
-// mapPages maps a file whose size has been checked.
+// mapPages maps a file whose size must be as given, and reads nothing of it.
 func mapPages(path string, size uint64) (*pages, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -58,12 +58,7 @@ func mapPages(path string, size uint64) (*pages, error) {
 		return nil, fmt.Errorf("map the file: %w", err)
 	}
 	_ = unix.Madvise(data, unix.MADV_RANDOM) // a hint
-	p := &pages{data: data}
-	if err := p.findRoot(); err != nil {
-		_ = p.close()
-		return nil, err
-	}
-	return p, nil
+	return &pages{data: data}, nil
 }
 
 func (p *pages) close() error { return unix.Munmap(p.data) }

@@ -50,17 +50,23 @@ func Open(path string, size uint64) (*Segment, error) {
 	return s, nil
 }
 
-func open(path string, size uint64) (_ *Segment, err error) {
+func open(path string, size uint64) (*Segment, error) {
 	p, err := mapPages(path, size)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.close())
-		}
-	}()
+	s, err := openPages(path, p)
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return s, nil
+}
+
+func openPages(path string, p *pages) (_ *Segment, err error) {
 	defer func(before bool) { err = errors.Join(err, caught(recover(), before)) }(debug.SetPanicOnFault(true))
+	if err := p.findRoot(); err != nil {
+		return nil, err
+	}
 	meta, err := p.bucket(metaBucket)
 	if err != nil {
 		return nil, err
@@ -214,7 +220,7 @@ func (c *Cursor) Err() error { return c.err }
 // Key returns the row's key, valid until the cursor moves.
 func (c *Cursor) Key() []byte { return c.row.key }
 
-// Value returns the row's value, valid until the cursor is closed.
+// Value returns the row's value, valid until the cursor moves.
 func (c *Cursor) Value() []byte { return c.row.value }
 
 // Tombstone reports whether the row says that there is none.

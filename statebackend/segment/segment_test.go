@@ -60,6 +60,7 @@ func open(t require.TestingT, r segment.Result) *segment.Segment {
 	return s
 }
 
+// read reads the rows with a cursor, and requires that a merge shows the same.
 func read(t require.TestingT, s *segment.Segment) (rows []row) {
 	c, err := s.NewCursor()
 	require.NoError(t, err)
@@ -68,6 +69,16 @@ func read(t require.TestingT, s *segment.Segment) (rows []row) {
 	}
 	require.NoError(t, c.Err())
 	require.NoError(t, c.Close())
+	m, err := segment.NewMerge([]segment.Source{{Segment: s, Groups: keygroup.Range{Last: 1<<16 - 1}}}, true)
+	require.NoError(t, err)
+	n := 0
+	for m.Seek(nil); m.Valid(); m.Next() {
+		require.True(t, n < len(rows) && rows[n] == row{key: string(m.Key()), value: string(m.Value()), tombstone: m.Tombstone()})
+		n++
+	}
+	require.NoError(t, m.Err())
+	require.Len(t, rows, n)
+	require.NoError(t, m.Close())
 	return rows
 }
 
@@ -77,7 +88,7 @@ func genRows(t *rapid.T, name string) []row {
 		r := row{
 			key: key(rapid.IntRange(0, 4).Draw(t, "group"), uint16(rapid.IntRange(1, 2).Draw(t, "state")),
 				rapid.SampledFrom([]string{"", "12345678", long, long + "x"}).Draw(t, "start")+rapid.StringN(0, 3, 3).Draw(t, "key")),
-			value:     strings.Repeat("v", rapid.SampledFrom([]int{0, 1, 1000, 20000}).Draw(t, "size")),
+			value:     strings.Repeat(rapid.SampledFrom([]string{"u", "v", "w"}).Draw(t, "letter"), rapid.SampledFrom([]int{0, 1, 1000, 20000}).Draw(t, "size")),
 			tombstone: rapid.IntRange(0, 4).Draw(t, "tombstone") == 0,
 		}
 		if r.tombstone {
