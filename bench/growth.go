@@ -43,11 +43,20 @@ type growthInput struct {
 	keys int
 }
 
-// grow measures each curve, writes what came out to a CSV file, and draws a picture of each.
+// grow measures each curve, writes what came out to a CSV file, and draws a picture of each. Of curves that were not chosen it keeps the
+// figures that the file has.
 func (b *bench) grow(ctx context.Context, about []string) error {
+	chosen := func(name string) bool { return len(b.only) == 0 || slices.Contains(b.only, name) }
 	var all []curve.Row
+	if b.out != "" {
+		rows, err := curve.Read(b.out)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		all = slices.DeleteFunc(rows, func(r curve.Row) bool { return chosen(r.Curve) })
+	}
 	for _, c := range b.curves() {
-		if len(b.only) > 0 && !slices.Contains(b.only, c.name) {
+		if !chosen(c.name) {
 			continue
 		}
 		rows, err := b.measureCurve(ctx, c)
@@ -55,10 +64,10 @@ func (b *bench) grow(ctx context.Context, about []string) error {
 			return fmt.Errorf("curve %s: %w", c.name, err)
 		}
 		all = append(all, rows...)
-	}
-	if b.out != "" {
-		if err := curve.Write(b.out, about, all); err != nil {
-			return err
+		if b.out != "" {
+			if err := curve.Write(b.out, about, all); err != nil {
+				return err
+			}
 		}
 	}
 	return b.draw(all)
@@ -101,7 +110,7 @@ func (b *bench) measureCurve(ctx context.Context, c growthCurve) (rows []curve.R
 		if !ok {
 			topic := fmt.Sprintf("growth-%s-in-%d", c.name, len(inputs))
 			if p.late {
-				err = b.broker.CreateTopic(ctx, topic, p.in.partitions, nil)
+				err = b.broker.CreateTopic(ctx, topic, p.in.partitions, kept)
 				in = input{topic: topic}
 			} else {
 				in, err = fillTopic(ctx, b.broker, topic, p.in.partitions, p.in.write)
@@ -153,7 +162,7 @@ func (b *bench) measurePoint(ctx context.Context, p point, in input, name string
 	group.SetLimit(submitters)
 	for n := range p.jobs {
 		out := fmt.Sprintf("%s-%d", name, n)
-		if err := b.broker.CreateTopic(ctx, out, p.in.partitions, nil); err != nil {
+		if err := b.broker.CreateTopic(ctx, out, p.in.partitions, kept); err != nil {
 			return result{}, errors.Join(err, group.Wait())
 		}
 		outs = append(outs, out)

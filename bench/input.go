@@ -79,9 +79,12 @@ func fill(ctx context.Context, b *kafkatest.Broker, name string, n int) (input, 
 	return fillTopic(ctx, b, "bench-"+name, partitions, func(ctx context.Context, p *producer) (input, error) { return makers[name](ctx, p, n) })
 }
 
+// kept are the settings of a topic whose records have old timestamps and must stay all the same.
+var kept = map[string]string{"retention.ms": "-1"}
+
 // fillTopic creates a topic and has its records made.
 func fillTopic(ctx context.Context, b *kafkatest.Broker, topic string, partitions int, maker func(context.Context, *producer) (input, error)) (input, error) {
-	if err := b.CreateTopic(ctx, topic, partitions, nil); err != nil {
+	if err := b.CreateTopic(ctx, topic, partitions, kept); err != nil {
 		return input{}, err
 	}
 	return write(ctx, b, topic, partitions, maker)

@@ -44,7 +44,7 @@ type result struct {
 // measure runs a workload once. What counts is the time between the first commit after the engine's warm part of the output and the last
 // one, so that neither the start nor the planning of a job is in it, while checkpoints and commits are.
 func (b *bench) measure(ctx context.Context, e engine, w workload, in input, out string) (_ result, err error) {
-	if err := b.broker.CreateTopic(ctx, out, partitions, nil); err != nil {
+	if err := b.broker.CreateTopic(ctx, out, partitions, kept); err != nil {
 		return result{}, err
 	}
 	begun := time.Now()

@@ -19,7 +19,7 @@ const (
 	leastPercent, mostPercent = 100, 400
 	// mostSlack is how many bytes of garbage are allowed at most beyond Go's default. A machine with little memory allows less: it may
 	// have dozens of such processes.
-	mostSlack     = 256 << 20
+	mostSlack     = 128 << 20
 	partOfMachine = 64
 )
 

@@ -35,6 +35,7 @@ type options struct {
 	txnTimeout, discovery         time.Duration
 	skipLost, durable             bool
 	maxRecordBytes, fetchBytes    int
+	memoryBytes                   int64
 	sourceParallelism, maxRestart int
 	delay, idle, window           time.Duration
 	restartDelay                  time.Duration
@@ -72,6 +73,7 @@ func parse() (options, error) {
 	f.BoolVar(&o.skipLost, "skip-lost", false, "go on where records were deleted")
 	f.IntVar(&o.maxRecordBytes, "max-record-bytes", 0, "0 takes the topic's")
 	f.IntVar(&o.fetchBytes, "fetch-bytes", 0, "per partition; 0 takes the default")
+	f.Int64Var(&o.memoryBytes, "memory-bytes", 0, "of the source, per subtask; 0 takes the default")
 	f.IntVar(&o.sourceParallelism, "source-parallelism", 0, "0 takes the job's")
 	f.DurationVar(&o.delay, "delay", 0, "of shape slow, for each record with key slow; of shape braked, for each record that is written")
 	f.StringVar(&o.brake, "brake", "", "of shape braked, a file: while it is there, writing takes ten times as long")
@@ -218,6 +220,9 @@ func (o options) from(env *stream.Env) *stream.Stream[message] {
 	}
 	if o.fetchBytes > 0 {
 		opts = append(opts, kafkasource.FetchBytes(64<<20, o.fetchBytes))
+	}
+	if o.memoryBytes > 0 {
+		opts = append(opts, kafkasource.MemoryBytes(o.memoryBytes))
 	}
 	in := stream.From(env, "in", kafkasource.New(o.brokers, o.in, func(r kafkasource.Record) (message, error) {
 		if string(r.Value) == "malformed" {
