@@ -28,7 +28,7 @@ func main() {
 	flag.IntVar(&b.rounds, "rounds", 7, "runs of each program")
 	flag.DurationVar(&b.interval, "interval", time.Second, "checkpoint and commit interval")
 	flag.StringVar(&b.out, "out", "", "CSV file for the results")
-	flag.StringVar(&b.profile, "profile", "", "directory for CPU profiles of Weir's workers, which cost a little")
+	flag.StringVar(&b.profile, "profile", "", "directory for CPU and heap profiles of Weir's workers, which cost a little")
 	only := flag.String("workloads", "", "names separated by commas; all by default")
 	with := flag.String("peers", "", "other engines to run in turn, separated by commas: flink, flink-rocksdb, kafka-streams")
 	flag.BoolVar(&b.latency, "latency", false, "measure how long records take until they are visible, in place of the workloads")

@@ -32,7 +32,7 @@ func job(env *stream.Env) error {
 	guarantee := f.String("guarantee", "exactly-once", "exactly-once or at-least-once")
 	operators := f.Int("operators", 1, "of copy: operators between the source and the sink, each of which passes on what it gets")
 	chained := f.Bool("chained", true, "of copy: the operators call one another; else each is a task of its own")
-	f.String("profile", "", "directory for CPU profiles of the workers")
+	f.String("profile", "", "directory for profiles of the workers")
 	if err := f.Parse(os.Args[1:]); err != nil {
 		return err
 	}

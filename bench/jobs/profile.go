@@ -13,7 +13,7 @@ import (
 // profileEach is how long one profile is. A worker is killed at the end of a run, so that only whole ones are of use.
 const profileEach = 2 * time.Second
 
-// profileWorker writes one CPU profile after the other to the directory that the arguments name, if they do and this is a worker.
+// profileWorker writes one CPU profile after the other, and after each what is alive, to the directory that the arguments name, if they do and this is a worker.
 func profileWorker(args []string) {
 	dir := ""
 	for _, arg := range args {
@@ -26,7 +26,11 @@ func profileWorker(args []string) {
 	}
 	go func() {
 		for n := 0; ; n++ {
-			if err := profile(filepath.Join(dir, fmt.Sprintf("weir-%d-%03d.pprof", os.Getpid(), n))); err != nil {
+			err := profile(filepath.Join(dir, fmt.Sprintf("weir-%d-%03d.pprof", os.Getpid(), n)))
+			if err == nil {
+				err = profileHeap(filepath.Join(dir, fmt.Sprintf("heap-%d-%03d.pprof", os.Getpid(), n)))
+			}
+			if err != nil {
 				log.Print(err)
 				return
 			}
@@ -44,5 +48,16 @@ func profile(path string) error {
 	}
 	time.Sleep(profileEach)
 	pprof.StopCPUProfile()
+	return f.Close()
+}
+
+func profileHeap(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := pprof.WriteHeapProfile(f); err != nil {
+		return err
+	}
 	return f.Close()
 }

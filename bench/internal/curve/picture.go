@@ -95,15 +95,22 @@ func (p Picture) panel(panel Panel) (*plot.Plot, error) {
 	}
 	out.Title.Padding = vg.Points(6)
 	out.Add(plotter.NewGrid())
-	least, most := math.Inf(1), math.Inf(-1)
-	var xs []float64
+	least, most, xs := p.extent(panel)
+	// Logarithms are drawn in place of values: gonum's own scale leaves a margin above that depends on them.
+	place := func(v float64) float64 { return v }
+	out.Y.Tick.Marker = plot.TickerFunc(valueTicks)
+	out.Y.Min, out.Y.Max = 0, most*1.4
+	if most > least*logarithmic {
+		place = math.Log10
+		out.Y.Tick.Marker = plot.TickerFunc(logTicks)
+		out.Y.Min, out.Y.Max = place(least/2), place(most*2)+(place(most)-place(least))/4
+	}
 	for i, series := range p.series() {
 		for j, line := range panel.Lines {
 			var points plotter.XYs
 			for _, r := range p.Rows {
 				if r.Series == series && r.Metric == line.Metric {
-					points = append(points, plotter.XY{X: r.X, Y: r.Value})
-					least, most, xs = min(least, r.Value), max(most, r.Value), append(xs, r.X)
+					points = append(points, plotter.XY{X: r.X, Y: place(r.Value)})
 				}
 			}
 			if len(points) == 0 {
@@ -120,7 +127,9 @@ func (p Picture) panel(panel Panel) (*plot.Plot, error) {
 				l.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
 				dots.Shape = draw.RingGlyph{}
 			}
+			low, high := out.Y.Min, out.Y.Max
 			out.Add(l, dots)
+			out.Y.Min, out.Y.Max = low, high
 			name := line.Name
 			if len(panel.Lines) == 1 {
 				name = ""
@@ -128,21 +137,26 @@ func (p Picture) panel(panel Panel) (*plot.Plot, error) {
 			out.Legend.Add(label(series, name), l, dots)
 		}
 	}
-	slices.Sort(xs)
-	out.X.Tick.Marker = ticks(slices.Compact(xs))
+	out.X.Tick.Marker = ticks(xs)
 	if p.LogX {
 		out.X.Scale = plot.LogScale{}
-	}
-	out.Y.Tick.Marker = plot.TickerFunc(valueTicks)
-	out.Y.Min, out.Y.Max = 0, most*1.4
-	if most > least*logarithmic {
-		out.Y.Scale, out.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
-		out.Y.Min, out.Y.Max = least/2, most*2
 	}
 	out.Legend.Top = true
 	out.Legend.Padding = vg.Points(3)
 	out.Legend.YOffs = vg.Points(-2)
 	return out, nil
+}
+
+// extent returns the least and the largest value of a panel, and where values are.
+func (p Picture) extent(panel Panel) (least, most float64, xs []float64) {
+	least, most = math.Inf(1), math.Inf(-1)
+	for _, r := range p.Rows {
+		if slices.ContainsFunc(panel.Lines, func(l Line) bool { return l.Metric == r.Metric }) {
+			least, most, xs = min(least, r.Value), max(most, r.Value), append(xs, r.X)
+		}
+	}
+	slices.Sort(xs)
+	return least, most, slices.Compact(xs)
 }
 
 func label(series, line string) string {
@@ -185,13 +199,13 @@ func valueTicks(_, most float64) []plot.Tick {
 	return out
 }
 
-// logTicks marks 1, 2 and 5 of each power of ten.
+// logTicks marks 1, 2 and 5 of each power of ten between two logarithms.
 func logTicks(least, most float64) []plot.Tick {
 	var out []plot.Tick
-	for power := math.Pow(10, math.Floor(math.Log10(least))); power <= most; power *= 10 {
-		for _, v := range []float64{power, 2 * power, 5 * power} {
-			if v >= least && v <= most {
-				out = append(out, plot.Tick{Value: v, Label: short(v)})
+	for power := math.Floor(least); power <= most; power++ {
+		for _, digit := range []float64{1, 2, 5} {
+			if at := power + math.Log10(digit); at >= least && at <= most {
+				out = append(out, plot.Tick{Value: at, Label: short(digit * math.Pow(10, power))})
 			}
 		}
 	}
