@@ -19,7 +19,7 @@ import (
 func workerNeeds(source int64) int64 {
 	const (
 		process = 80 << 20
-		sink    = 32 << 20
+		sink    = 64 << 20
 		garbage = 128 << 20
 	)
 	buffers := source + sink
