@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"math/bits"
 )
 
 // ErrCorrupt says that the content is not what was written.
@@ -55,22 +56,26 @@ func (b bound) is(key []byte) bool {
 type blockBuilder struct {
 	buf   []byte
 	first []byte
-	last  []byte
 	rows  int
 }
 
-// fits reports whether a row can be added without exceeding the size that the block should have.
-func (b *blockBuilder) fits(key, value []byte, stamp int64) bool {
+// fits reports whether a row, whose key begins like the one before, can be added without exceeding the size that the block should have.
+func (b *blockBuilder) fits(key, value []byte, shared int, stamp int64) bool {
 	if b.rows == 0 {
 		return true
 	}
-	shared := commonPrefix(b.last, key)
-	size := len(b.buf) + min(len(b.first), maxBlockKey) + blockOverhead + boundSize + len(key) - commonPrefix(b.first, key)
-	next := size + len(key) - shared + len(value) + 2 + binary.MaxVarintLen32
+	most := blockSizes[len(blockSizes)-1]
+	row := len(key) - shared + len(value) + 2 + binary.MaxVarintLen32
 	if stamp != NoStamp {
-		next += stampSize
+		row += stampSize
 	}
-	if next > blockSizes[len(blockSizes)-1] {
+	size := len(b.buf) + min(len(b.first), maxBlockKey) + blockOverhead + boundSize + len(key)
+	if b.rows < manyRows && size+row <= most {
+		return true // whatever the key has in common with the block's first one
+	}
+	size -= commonPrefix(b.first, key)
+	next := size + row
+	if next > most {
 		return false
 	}
 	if b.rows < manyRows {
@@ -84,13 +89,12 @@ func (b *blockBuilder) fits(key, value []byte, stamp int64) bool {
 	return true
 }
 
-func (b *blockBuilder) add(key, value []byte, tombstone bool, stamp int64) {
+func (b *blockBuilder) add(key, value []byte, shared int, tombstone bool, stamp int64) {
 	if b.rows == 0 {
 		b.buf = append(b.buf[:0], 0, 0, 0, 0)
 		b.first = append(b.first[:0], key...)
-		b.last = b.last[:0]
+		shared = 0
 	}
-	shared := commonPrefix(b.last, key)
 	b.buf = binary.AppendUvarint(b.buf, uint64(shared))
 	if stamp != NoStamp {
 		b.buf = append(b.buf, 0)
@@ -106,7 +110,6 @@ func (b *blockBuilder) add(key, value []byte, tombstone bool, stamp int64) {
 	}
 	b.buf = append(b.buf, key[shared:]...)
 	b.buf = append(b.buf, value...)
-	b.last = append(b.last[:0], key...)
 	b.rows++
 }
 
@@ -130,13 +133,16 @@ func (b *blockBuilder) seal(next []byte, first bool) []byte {
 }
 
 func commonPrefix(a, b []byte) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
+	n, i := min(len(a), len(b)), 0
+	for ; i+8 <= n; i += 8 {
+		if d := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:]); d != 0 {
+			return i + bits.TrailingZeros64(d)/8
 		}
 	}
-	return n
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
 }
 
 // blockReader walks the rows of one block, of which it has a copy: the block may be in a mapped file, which cannot be read any more when the

@@ -12,7 +12,7 @@ import (
 )
 
 // What of bbolt's format is read here. bbolt itself trusts each page of a file: a damaged one may lead it out of the mapping, round in
-// circles, or past rows. So files are written with bbolt, and read by what follows, which trusts none.
+// circles, or past rows. What follows trusts none.
 const (
 	pageHeader  = 16
 	elementSize = 16

@@ -2,25 +2,13 @@ package segment
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"os"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/weir-stream/weir/internal/keygroup"
 )
-
-// commitBytes is how much a bbolt transaction collects in memory before it is written out.
-const commitBytes = 8 << 20
-
-// mapBytes is how much of the address space a file is given while it is written. When it grows beyond, bbolt copies what the transaction
-// holds and maps it anew.
-const mapBytes = 128 << 20
 
 // maxBlockKey bounds the keys of blocks, since bbolt bounds keys. A longer first key is cut and numbered, which keeps the order.
 const maxBlockKey = 1 << 10
@@ -49,10 +37,8 @@ type Writer struct {
 	hashes  []uint64
 	filter  []byte // start of the last key that went into the filter
 
-	db      *bbolt.DB
-	tx      *bbolt.Tx
-	pending int
-	seq     uint64
+	file *boltFile // nil while the segment is small
+	seq  uint64
 }
 
 // Result is a finished segment: a file, or its content when that is small.
@@ -91,20 +77,21 @@ func (w *Writer) AddStamped(key, value []byte, stamp int64) error {
 }
 
 func (w *Writer) add(key, value []byte, tombstone bool, stamp int64) error {
-	if w.entries > 0 && bytes.Compare(w.last, key) >= 0 {
+	shared := commonPrefix(w.last, key)
+	if w.entries > 0 && (shared == len(key) || shared < len(w.last) && w.last[shared] > key[shared]) {
 		return fmt.Errorf("row %x does not follow row %x", key, w.last)
 	}
 	if w.entries == 0 {
 		w.groups.First = Group(key)
 	}
 	w.groups.Last = Group(key)
-	w.last = append(w.last[:0], key...)
-	if !w.block.fits(key, value, stamp) {
+	w.last = append(w.last[:shared], key[shared:]...)
+	if !w.block.fits(key, value, shared, stamp) {
 		if err := w.flush(key); err != nil {
 			return err
 		}
 	}
-	w.block.add(key, value, tombstone, stamp)
+	w.block.add(key, value, shared, tombstone, stamp)
 	w.entries++
 	switch part := key[:w.filterLen(key)]; {
 	case len(part) == len(key): // no two keys are the same
@@ -124,7 +111,7 @@ func (w *Writer) flush(next []byte) error {
 	block := w.block.seal(next, w.blocks == 0)
 	w.blocks++
 	w.written += uint64(len(block))
-	if w.db == nil {
+	if w.file == nil {
 		w.inline = binary.AppendUvarint(w.inline, uint64(len(block)))
 		w.inline = append(w.inline, block...)
 		if len(w.inline) <= w.limit {
@@ -136,23 +123,9 @@ func (w *Writer) flush(next []byte) error {
 }
 
 // spill starts the file with the blocks collected so far.
-func (w *Writer) spill() error {
-	db, err := bbolt.Open(w.path, 0o644, &bbolt.Options{
-		NoSync: true, NoGrowSync: true, NoFreelistSync: true, NoStatistics: true, FreelistType: bbolt.FreelistMapType,
-		InitialMmapSize: mapBytes,
-	})
-	if err != nil {
+func (w *Writer) spill() (err error) {
+	if w.file, err = createBoltFile(w.path); err != nil {
 		return err
-	}
-	db.AllocSize = os.Getpagesize() // the file grows by what is written, not by more
-	w.db = db
-	if w.tx, err = db.Begin(true); err != nil {
-		return err
-	}
-	for _, name := range [][]byte{blocksBucket, metaBucket} {
-		if _, err := w.tx.CreateBucket(name); err != nil {
-			return err
-		}
 	}
 	var r blockReader
 	for rest := w.inline; len(rest) > 0; {
@@ -174,37 +147,11 @@ func (w *Writer) spill() error {
 }
 
 func (w *Writer) put(first, block []byte) error {
-	b := w.tx.Bucket(blocksBucket)
-	b.FillPercent = 1
-	// bbolt keeps the slices until the transaction is committed.
-	if err := b.Put(w.blockKey(first), bytes.Clone(block)); err != nil {
-		return err
+	if len(first) > maxBlockKey {
+		w.seq++
+		first = binary.BigEndian.AppendUint64(bytes.Clone(first[:maxBlockKey]), w.seq)
 	}
-	w.pending += len(block)
-	if w.pending < commitBytes {
-		return nil
-	}
-	w.pending = 0
-	if err := w.commit(); err != nil {
-		return err
-	}
-	tx, err := w.db.Begin(true)
-	w.tx = tx
-	return err
-}
-
-func (w *Writer) commit() error {
-	tx := w.tx
-	w.tx = nil
-	return tx.Commit()
-}
-
-func (w *Writer) blockKey(first []byte) []byte {
-	if len(first) <= maxBlockKey {
-		return bytes.Clone(first)
-	}
-	w.seq++
-	return binary.BigEndian.AppendUint64(bytes.Clone(first[:maxBlockKey]), w.seq)
+	return w.file.put(first, block)
 }
 
 // Finish completes the segment. drops apply to older segments.
@@ -214,7 +161,7 @@ func (w *Writer) Finish(drops []Drop) (Result, error) {
 	}
 	h := header{version: BoundedFormat, entries: w.entries, drops: drops}
 	head := h.append(nil)
-	if w.db == nil {
+	if w.file == nil {
 		content := append(head, w.inline...)
 		if len(content) <= w.limit {
 			result := w.result(uint64(len(content)), Checksum(content), drops)
@@ -227,20 +174,10 @@ func (w *Writer) Finish(drops []Drop) (Result, error) {
 	}
 	filter := buildFilter(w.hashes)
 	h.filter = uint64(len(filter))
-	meta := w.tx.Bucket(metaBucket)
-	meta.FillPercent = 1
-	if err := errors.Join(meta.Put(headerKey, h.append(nil)), meta.Put(bloomKey, filter)); err != nil {
-		return Result{}, err
-	}
-	if err := w.commit(); err != nil {
-		return Result{}, err
-	}
 	// No sync: the upload is what makes it durable, and a local copy is read whole after a crash of the machine.
-	if err := w.db.Close(); err != nil {
-		return Result{}, err
-	}
-	w.db = nil
-	size, sum, digest, err := checksumFile(w.path)
+	file := w.file
+	w.file = nil
+	size, sum, digest, err := file.finish(h.append(nil), filter)
 	result := w.result(size, sum, drops)
 	result.Path, result.SHA256 = w.path, digest
 	return result, err
@@ -253,25 +190,12 @@ func (w *Writer) result(size uint64, sum uint32, drops []Drop) Result {
 // Abort gives up and removes what was written. After Finish it does nothing but remove the file.
 func (w *Writer) Abort() error {
 	var errs []error
-	if w.tx != nil {
-		errs = append(errs, w.tx.Rollback())
+	if w.file != nil {
+		errs = append(errs, w.file.close())
 	}
-	if w.db != nil {
-		errs = append(errs, w.db.Close())
-	}
-	w.tx, w.db = nil, nil
+	w.file = nil
 	if err := os.Remove(w.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-func checksumFile(path string) (size uint64, sum uint32, digest []byte, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, 0, nil, err
-	}
-	crc, sha := crc32.New(castagnoli), sha256.New()
-	n, err := io.Copy(io.MultiWriter(crc, sha), f)
-	return uint64(n), crc.Sum32(), sha.Sum(nil), errors.Join(err, f.Close())
 }
