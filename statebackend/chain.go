@@ -15,13 +15,15 @@ type chain struct {
 	cursors []*segment.Cursor // one per source
 	merge   *segment.Merge
 	asker   segment.Asker
+	// held is what the segments take in memory, in bytes.
+	held int64
 	// filterLen returns the length of the part of a row's key that is in Bloom filters.
 	filterLen func(row []byte) int
 }
 
 // openChain takes over files, also when it fails.
 func openChain(files *sources, filterLen func(row []byte) int) (*chain, error) {
-	c := &chain{files: files, sources: files.list, filterLen: filterLen}
+	c := &chain{files: files, sources: files.list, filterLen: filterLen, held: files.held()}
 	for _, s := range c.sources {
 		cursor, err := s.Segment.NewCursor()
 		if err != nil {

@@ -62,3 +62,13 @@ func Clip(s *snapshotv1.Segment, first, last int) (*snapshotv1.KeyGroupRange, bo
 
 // Unfinished reports whether a written snapshot is in the middle of a sweep.
 func Unfinished(f *Frozen) bool { return f.after.sweep.parts > 0 }
+
+// CountEveryRow makes few useless rows of b worth a new base, and bounds the size up to which segments travel by value.
+func CountEveryRow[K comparable](b *Backend[K], inline int) {
+	b.core.limits.wasteRows, b.core.limits.inline = 10, inline
+}
+
+// Indexed returns what the segments that b reads from take in memory, and what b takes all its memory for, in bytes.
+func Indexed[K comparable](b *Backend[K]) (segments, all int64) {
+	return b.core.chain.held, b.core.used()
+}

@@ -92,14 +92,31 @@ func (f *files) use(name string, opened *segment.Segment) *segment.Segment {
 	return o.segment
 }
 
-// prepare makes lookups in the segments faster; it reads a little of each that is new. When it fails it gives the segments back.
-func (s *sources) prepare() error {
+// prepare makes lookups in segments faster, as many as take no more than some bytes of memory with those that are prepared already. It reads
+// a little of each that is new. When it fails it gives the segments back.
+func (s *sources) prepare(bytes int64) error {
 	for _, source := range s.list {
+		bytes -= source.Segment.Held()
+	}
+	for _, source := range s.list {
+		cost := source.Segment.PrepareCost()
+		if cost > bytes {
+			continue
+		}
+		bytes -= cost
 		if err := source.Segment.Prepare(); err != nil {
 			return errors.Join(err, s.release())
 		}
 	}
 	return nil
+}
+
+// held is what the segments take in memory.
+func (s *sources) held() (bytes int64) {
+	for _, source := range s.list {
+		bytes += source.Segment.Held()
+	}
+	return bytes
 }
 
 // share returns the same segments for another user.

@@ -96,7 +96,7 @@ func (f *Frozen) openChain(ctx context.Context) {
 	}
 	opened, err := f.core.files.acquire(ctx, f.result.GetSegments())
 	if err == nil {
-		err = opened.prepare()
+		err = opened.prepare(f.core.memory.budget / indexShare)
 	}
 	var next *chain
 	if err == nil {

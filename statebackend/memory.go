@@ -38,6 +38,9 @@ const (
 	maxVisits = 1 << 10
 )
 
+// indexShare is the part of the budget that may go to finding pages of segments without a look at others.
+const indexShare = 8
+
 // added counts one entry more in the tables. It is on the way of each record, so is tick.
 func (c *core) added() { c.memory.room-- }
 
@@ -48,8 +51,11 @@ func (c *core) tick() {
 	}
 }
 
-// used estimates the bytes of all tables.
+// used estimates the bytes of all tables, and of what helps to find rows in segments.
 func (c *core) used() (n int64) {
+	if c.chain != nil {
+		n = c.chain.held
+	}
 	for _, d := range c.states {
 		n += d.state.bytes(c.perRow(d))
 	}

@@ -32,6 +32,11 @@ func (f *Frozen) write(ctx context.Context) (_ version, err error) {
 	}
 	v, limits := f.before, f.core.limits
 	whole := f.full
+	if v.sweep.parts == 0 && !whole && f.live < 0 && f.horizons != nil {
+		if f.live, err = f.estimateLive(ctx); err != nil {
+			return v, err
+		}
+	}
 	if v.sweep.parts == 0 && !whole && (limits.newBase(v.segments, delta.bytes()) || limits.wasteful(v.segments, parts, f.live)) {
 		if whole = v.bytes() <= limits.sweepFrom; !whole {
 			v = v.begin(f.core.cfg.KeyGroups)

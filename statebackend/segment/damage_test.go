@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,6 +87,13 @@ func (s specimen) judgeFile(t testing.TB, size int, what string, step int) (noti
 	}
 	require.NoError(t, c.Close())
 	noticed = s.lookUp(t, opened, bad, what, step) || noticed
+	for i := range 3 {
+		err := opened.Sample(func(n int) int { return n * i / 3 }, func(key []byte, tombstone bool, _ int64) {
+			at, ok := slices.BinarySearchFunc(s.rows, string(key), func(r row, key string) int { return strings.Compare(r.key, key) })
+			require.True(t, ok && s.rows[at].tombstone == tombstone, "%s: %q was never written", what, key)
+		})
+		noticed = bad(err) || noticed
+	}
 	if bad(opened.Prepare()) {
 		return true
 	}

@@ -74,6 +74,28 @@ func (l *leaves) search(at start) int {
 	return low - 1
 }
 
+// leafBytes is what the index has for each leaf.
+const leafBytes = 24
+
+// Held is how many bytes the segment takes in memory beside its mapped file: its index of leaves, or all of it when it travelled by value.
+func (s *Segment) Held() (n int64) {
+	if l := s.leaves.Load(); l != nil {
+		n = leafBytes * int64(len(l.numbers))
+	}
+	for _, b := range s.blocks {
+		n += int64(len(b))
+	}
+	return n
+}
+
+// PrepareCost bounds what Prepare adds to Held.
+func (s *Segment) PrepareCost() int64 {
+	if s.pages == nil || s.leaves.Load() != nil {
+		return 0
+	}
+	return leafBytes * int64(uint64(len(s.pages.data))/s.pages.size)
+}
+
 // Prepare makes later searches in the segment faster. It reads the branches of the file, one page in about a hundred, and keeps some 24
 // bytes in memory for each of the others.
 func (s *Segment) Prepare() (err error) {
