@@ -88,7 +88,7 @@ func (c *chain) question(row []byte) segment.Question {
 	return segment.Question{Row: row, Hash: segment.Hash(row[:c.filterLen(row)])}
 }
 
-// ask answers some of many questions at once. Values are valid until the chain is closed.
+// ask answers some of many questions at once. Values are valid until it is called again.
 func (c *chain) ask(questions []segment.Question) error { return c.asker.Ask(c.sources, questions) }
 
 // dropped reports whether one of some sources hides a row's namespace in older ones.

@@ -130,7 +130,7 @@ func (b bound) greater(key []byte) bool {
 	return bytes.Compare(b.rest, key[n:]) > 0
 }
 
-// Question is a row that is looked for. Its answer is valid until the segments are closed.
+// Question is a row that is looked for. Its answer is valid until the asker is asked again.
 type Question struct {
 	Row  []byte
 	Hash uint64 // of the part of Row that is in filters
@@ -149,7 +149,8 @@ type Question struct {
 
 // Asker answers many questions at a time, so that the loads of all of them wait for memory together.
 type Asker struct {
-	row blockReader
+	row    blockReader
+	values []byte // of all answers
 	// touched keeps the compiler from leaving out loads.
 	touched byte
 }
@@ -158,6 +159,10 @@ type Asker struct {
 // none hides a namespace in older ones. Those that are not prepared answer nothing.
 func (a *Asker) Ask(sources []Source, questions []Question) (err error) {
 	defer func(before bool) { err = errors.Join(err, caught(recover(), before)) }(debug.SetPanicOnFault(true))
+	a.values = a.values[:0]
+	if cap(a.values) > manyBytes {
+		a.values = nil
+	}
 	a.touchFilters(sources, questions)
 	for i := range questions {
 		if err := a.findLeaf(sources, &questions[i]); err != nil {
@@ -203,7 +208,9 @@ func (a *Asker) Ask(sources []Source, questions []Question) (err error) {
 		if q.Found, err = a.row.find(q.Row); err != nil {
 			return err
 		}
-		q.Value, q.Tombstone, q.Stamp = a.row.value, a.row.tombstone, a.row.stamp
+		start := len(a.values)
+		a.values = append(a.values, a.row.value...)
+		q.Value, q.Tombstone, q.Stamp = a.values[start:], a.row.tombstone, a.row.stamp
 	}
 	return nil
 }
