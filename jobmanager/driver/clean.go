@@ -154,10 +154,13 @@ func (c *cleaner) update(rec *raftv1.JobRecord) {
 	}
 }
 
-// attemptRuns plans two searches for what former attempts left: their TaskManagers may still be uploading during the first.
-func (c *cleaner) attemptRuns(rec *raftv1.JobRecord) {
+// attemptRuns plans two searches for what former attempts or leaders left, if there were any: their TaskManagers may still be uploading
+// during the first.
+func (c *cleaner) attemptRuns(rec *raftv1.JobRecord, former bool) {
 	c.request(rec)
-	c.sweeps, c.sweepAt = 2, time.Now().Add(10*time.Second)
+	if former {
+		c.sweeps, c.sweepAt = 2, time.Now().Add(10*time.Second)
+	}
 }
 
 func (c *cleaner) dueAt() time.Time {

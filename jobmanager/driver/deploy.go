@@ -310,7 +310,7 @@ func (j *job) running() {
 	j.fenceAt = time.Now().Add(j.m.cfg.FenceEvery)
 	j.beginCheckpoints()
 	j.resumeRescale()
-	j.clean.attemptRuns(j.rec)
+	j.clean.attemptRuns(j.rec, j.att.number > 1 || j.att.adopted)
 }
 
 func nowMs() int64 { return time.Now().UnixMilli() }
