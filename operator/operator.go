@@ -107,6 +107,12 @@ type WatermarkSource interface {
 	CurrentWatermark(now time.Time) (wm int64, idle bool)
 }
 
+// Pusher is implemented by instances that hold records back for a moment, to send more of them at once.
+type Pusher interface {
+	// Push tells that the input is worked off and the task is about to wait, so that holding back gains little. It must not block.
+	Push()
+}
+
 // IdleListener is implemented by instances that make watermarks of the records they get. The task tells them when nothing upstream
 // has anything to contribute (the chain's source reports idle, or every input channel is idle), and when that ends.
 type IdleListener interface {

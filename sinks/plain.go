@@ -55,6 +55,7 @@ func (s plainSink[T]) NewInstance(g graph.Guarantee) (operator.Instance, error) 
 // plain is the operator instance around a writer.
 type plain[T any] struct {
 	w         Writer[T]
+	pusher    operator.Pusher // nil unless w holds records back
 	guarantee graph.Guarantee
 	uid       string
 	out       counter
@@ -63,9 +64,16 @@ type plain[T any] struct {
 	cancel context.CancelFunc
 }
 
-var _ operator.Instance = (*plain[int])(nil)
+var (
+	_ operator.Instance = (*plain[int])(nil)
+	_ operator.Pusher   = (*plain[int])(nil)
+)
 
-func newPlain[T any](w Writer[T], g graph.Guarantee) *plain[T] { return &plain[T]{w: w, guarantee: g} }
+func newPlain[T any](w Writer[T], g graph.Guarantee) *plain[T] {
+	d := &plain[T]{w: w, guarantee: g}
+	d.pusher, _ = any(w).(operator.Pusher)
+	return d
+}
 
 func (d *plain[T]) Input() any { return d }
 
@@ -86,6 +94,13 @@ func (d *plain[T]) Collect(v T, timestamp int64) error {
 	}
 	d.out.add()
 	return nil
+}
+
+// Push implements operator.Pusher.
+func (d *plain[T]) Push() {
+	if d.pusher != nil {
+		d.pusher.Push()
+	}
 }
 
 func (d *plain[T]) Watermark(wm int64) (int64, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks/kafka/internal/produce"
 )
 
@@ -52,7 +53,10 @@ type native struct {
 	closing sync.Once
 }
 
-var _ Producer = (*native)(nil)
+var (
+	_ Producer        = (*native)(nil)
+	_ operator.Pusher = (*native)(nil)
+)
 
 func (n *native) Init(ctx context.Context) error { return n.w.Init(ctx) }
 
@@ -62,6 +66,9 @@ func (n *native) Begin() error { return nil }
 func (n *native) Send(topic string, partition int32, r *Record, millis int64) error {
 	return n.w.Send(topic, partition, r.Key, r.Value, r.Headers, millis)
 }
+
+// Push implements operator.Pusher.
+func (n *native) Push() { n.w.Push() }
 
 func (n *native) Flush(ctx context.Context) error { return n.w.Flush(ctx) }
 

@@ -91,7 +91,8 @@ func PartitionBy(p Partitioner) Option { return func(s *settings) { s.partitione
 // other means.
 func Deadline(d time.Duration) Option { return func(s *settings) { s.deadline = d } }
 
-// Linger is how long a batch waits for more records; default 5 ms.
+// Linger is how long a batch waits for more records; default 5 ms. Without transactions a small one leaves as soon as the input is worked
+// off.
 func Linger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
 // TLS describes an encrypted connection: certificates and keys are PEM text, as ${file:PATH} in an argument yields it, or absolute paths

@@ -3,6 +3,7 @@ package kafkasink
 import (
 	"context"
 
+	"github.com/weir-stream/weir/operator"
 	"github.com/weir-stream/weir/sinks"
 )
 
@@ -10,10 +11,14 @@ import (
 // make no duplicates.
 type plain[T any] struct {
 	encoder[T]
-	lane *lane
+	lane   *lane
+	pusher operator.Pusher // nil unless the client can be told
 }
 
-var _ sinks.Writer[int] = (*plain[int])(nil)
+var (
+	_ sinks.Writer[int] = (*plain[int])(nil)
+	_ operator.Pusher   = (*plain[int])(nil)
+)
 
 func (s *plain[T]) Open(ctx context.Context, sc sinks.Context) error {
 	if err := s.connect(ctx, sc); err != nil {
@@ -25,11 +30,19 @@ func (s *plain[T]) Open(ctx context.Context, sc sinks.Context) error {
 		return err
 	}
 	s.lane = &lane{producer: p, tracker: t}
+	s.pusher, _ = p.(operator.Pusher)
 	return nil
 }
 
 func (s *plain[T]) Write(ctx context.Context, v T, timestamp int64) error {
 	return s.write(ctx, s.lane, v, timestamp)
+}
+
+// Push has what was written leave before it has lingered. In a transaction that would make nothing visible.
+func (s *plain[T]) Push() {
+	if s.pusher != nil && s.lane.begun {
+		s.pusher.Push()
+	}
 }
 
 func (s *plain[T]) Flush(ctx context.Context) error {

@@ -101,3 +101,29 @@ func (s *reporter) Emit(v any, n int) (bool, error) {
 	s.last = v.(int)
 	return s.fetcher.Emit(v, n)
 }
+
+// pusher is an operator that holds records back.
+type pusher struct{ step }
+
+func (p *pusher) Push() { p.d.note("push") }
+
+// What holds records back is told when the task is about to wait, once for what came before.
+func TestRecordsAreNotHeldBackWithoutFurtherInput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fixture{d: newDiary()}
+		cfg := config(f.d)
+		a := &pusher{step{name: "a", d: f.d}}
+		cfg.Chain = []task.Link{link("a", a, -1)}
+		cfg.Inbox, cfg.Readers = exchange.NewInbox(1), []operator.Reader{reader{a}}
+		f.run(t, cfg)
+		synctest.Wait()
+		sender := exchange.NewLocal(cfg.Inbox, 0)
+		require.NoError(t, sender.Send(batch{1, 2}))
+		synctest.Wait()
+		require.NoError(t, sender.Send(batch{3}))
+		synctest.Wait()
+		f.task.Post(func() error { return nil })
+		synctest.Wait()
+		require.Equal(t, []string{"activity 0", "a record 1", "a record 2", "push", "a record 3", "push"}, f.d.all())
+	})
+}

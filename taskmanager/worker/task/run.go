@@ -135,6 +135,9 @@ func (t *Task) loop(ctx context.Context) error {
 			if err := t.flush(); err != nil {
 				return err
 			}
+			for _, p := range t.pushers {
+				p.Push()
+			}
 		}
 		timer.Reset(t.waitTime(now))
 		idle := waitsForInput

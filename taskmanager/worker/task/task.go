@@ -120,6 +120,7 @@ type Task struct {
 	outputs    []output
 	timers     []timerOwner
 	committers []committer
+	pushers    []operator.Pusher
 	rewritten  []*workerv1.Replacement
 	// assigns tells that some operator makes watermarks of its own.
 	assigns bool
@@ -196,6 +197,9 @@ func New(cfg Config) *Task {
 		k.listener, _ = l.Instance.(operator.CheckpointListener)
 		if o, ok := l.Instance.(operator.TimerOwner); ok {
 			t.timers = append(t.timers, timerOwner{i, o})
+		}
+		if p, ok := l.Instance.(operator.Pusher); ok {
+			t.pushers = append(t.pushers, p)
 		}
 		if c, ok := l.Instance.(operator.Committer); ok {
 			t.committers = append(t.committers, committer{i, c})

@@ -2,7 +2,7 @@
 // franz-go client.
 //
 // A record is encoded as it is sent, straight into the open batch of its partition; nothing is kept of it but its bytes. A batch leaves
-// when it is full, when it has lingered, or when a flush asks for it, and each broker has one request under way, which carries a batch of
+// when it is full, when it has lingered, or when a flush or a push asks for it, and each broker has one request under way, which carries a batch of
 // each partition that it leads. So the batches of a partition have their order without further care, and one that was not answered, or
 // whose leader moved, goes again with the sequence number that it had: the broker tells a repetition by it.
 //

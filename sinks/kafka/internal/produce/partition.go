@@ -47,6 +47,7 @@ type partition struct {
 	full     []*batch
 	open     *batch
 	leaves   time.Time // when open has lingered
+	pushed   bool      // open does not linger
 	sequence int32     // of the next batch
 	// inFlight tells that a request with flying is under way; it is not sent again before resend.
 	inFlight bool
@@ -71,7 +72,7 @@ func (p *partition) next(now time.Time, hurry bool) (*batch, time.Time) {
 		p.full[0] = nil
 		p.full = p.full[1:]
 	case p.open != nil:
-		if !hurry && now.Before(p.leaves) {
+		if !hurry && !p.pushed && now.Before(p.leaves) {
 			return nil, p.leaves
 		}
 		p.flying, p.open = p.open, nil

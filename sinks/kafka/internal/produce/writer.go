@@ -50,6 +50,8 @@ var (
 const (
 	// batchBytes is the largest batch, but for one record that is larger.
 	batchBytes = 1 << 20
+	// pushBytes is how much may be waiting for a push to have it leave at once. Beyond that there is load, under which requests are to be few.
+	pushBytes = 16 << 10
 	// spareBytes bounds the buffers that are kept for later batches.
 	spareBytes = 8 << 20
 )
@@ -165,7 +167,7 @@ func (w *Writer) add(t *topic, index int32, key, value []byte, headers []kgo.Rec
 	if p.open == nil {
 		p.open = w.batch()
 		p.open.append(key, value, headers, millis, t.limit)
-		p.leaves = time.Now().Add(w.cfg.Linger)
+		p.leaves, p.pushed = time.Now().Add(w.cfg.Linger), false
 		if !p.listed {
 			p.listed = true
 			w.active = append(w.active, p)
@@ -226,6 +228,25 @@ func (w *Writer) fail(err error) {
 			p.flying, p.full, p.open = nil, nil, nil
 		}
 	}
+}
+
+// Push has batches leave that have not lingered, unless that would make many small requests: no record is to follow soon.
+func (w *Writer) Push() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waiting := 0
+	for _, p := range w.active {
+		if p.open != nil && !p.pushed {
+			waiting += len(p.open.buf)
+		}
+	}
+	if waiting == 0 || waiting > pushBytes {
+		return
+	}
+	for _, p := range w.active {
+		p.pushed = p.pushed || p.open != nil
+	}
+	w.poke()
 }
 
 // Flush waits until every record sent has its outcome.

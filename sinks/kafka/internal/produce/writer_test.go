@@ -217,6 +217,38 @@ func TestFlushTellsWhatItWaitedFor(t *testing.T) {
 	require.ErrorIs(t, err, kerr.NotEnoughReplicas)
 }
 
+// A push has few records leave before they have lingered, and many wait for more.
+func TestPushedRecordsDoNotLinger(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "t"))
+	require.NoError(t, err)
+	defer c.Close()
+	var requests atomic.Int32
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		requests.Add(1)
+		return nil, nil, false
+	})
+	w, l := newWriter(t, c.ListenAddrs(), produce.Config{Linger: time.Hour})
+	written := func() int64 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.records
+	}
+	send(t, w, "t", 0, 10)
+	require.Eventually(t, func() bool { w.Push(); return written() == 10 }, 10*time.Second, time.Millisecond)
+	send(t, w, "t", 0, 10)
+	w.Push()
+	require.Eventually(t, func() bool { return written() == 20 }, 10*time.Second, time.Millisecond)
+	before := requests.Load()
+	for range 10 {
+		require.NoError(t, w.Send("t", 0, nil, make([]byte, 20<<10), nil, 1))
+		w.Push()
+	}
+	require.NoError(t, w.Flush(t.Context()))
+	require.EqualValues(t, 30, written())
+	require.EqualValues(t, 1, requests.Load()-before)
+}
+
 func TestUnknownPartitionIsRefused(t *testing.T) {
 	brokers, _ := fake(t, func(int) *kerr.Error { return nil })
 	w, _ := newWriter(t, brokers, produce.Config{})
