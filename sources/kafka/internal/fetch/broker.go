@@ -164,7 +164,9 @@ func (f *Fetcher) room(b *broker) (room, others int64) {
 // fetch sends one request and puts its answer into the queue. It returns how long to wait before the next one, and false when nothing more
 // can come.
 func (f *Fetcher) fetch(b *broker, parts []*Partition, room int64) (pause time.Duration, ok bool) {
+	f.mu.Lock() // leaders may be learnt meanwhile
 	req := b.session.request(parts, int32(room), min(f.cfg.Partition, int32(room)))
+	f.mu.Unlock()
 	wait := min(max(time.Since(b.since)/waitShare, shortestWait), longestWait)
 	req.MaxWaitMillis = int32(wait.Milliseconds())
 	asOf, sent := f.cfg.Now(), time.Now()
