@@ -187,6 +187,9 @@ func (f *Fetcher) fetch(b *broker, parts []*Partition, room int64) (pause time.D
 		return f.failed(b, parts, room, err)
 	}
 	b.fails, b.strange = 0, 0
+	if resp.ThrottleMillis > 0 && len(resp.Topics) == 0 {
+		return f.throttled(b, parts, room, resp), true
+	}
 	all := f.read(b, resp)
 	b.session.answered(resp.Version, resp.SessionID)
 	a := &Answer{from: b}
@@ -210,6 +213,18 @@ func (f *Fetcher) fetch(b *broker, parts []*Partition, room int64) (pause time.D
 	}
 	f.put(a)
 	return 0, true
+}
+
+// throttled handles the answer of a broker that holds us back for a quota, and returns for how long. Such an answer leaves out everything,
+// whatever there is: it tells nothing of a partition. Nor does it tell whether there is room for a session, which is made by an answer only.
+func (f *Fetcher) throttled(b *broker, parts []*Partition, room int64, resp *kmsg.FetchResponse) time.Duration {
+	if b.session.epoch > 0 {
+		b.session.answered(resp.Version, resp.SessionID)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.settle(b, parts, room)
+	return time.Duration(resp.ThrottleMillis) * time.Millisecond
 }
 
 // settle ends what a request has.

@@ -397,6 +397,48 @@ func TestABrokerWithoutRoomForSessionsIsReadWithoutOne(t *testing.T) {
 	}
 }
 
+// TestAThrottledAnswerTellsNothing: a broker that holds a client back for a quota answers with nothing, whatever there is.
+func TestAThrottledAnswerTellsNothing(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	var throttled atomic.Bool
+	throttled.Store(true)
+	var times atomic.Int32
+	rs := c.control(func(_ int, req *kmsg.FetchRequest) *kmsg.FetchResponse {
+		if !throttled.Load() {
+			return nil
+		}
+		times.Add(1)
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		resp.ThrottleMillis = 20
+		if req.SessionEpoch > 0 {
+			resp.SessionID = req.SessionID
+		}
+		return resp
+	})
+	c.write(0, 1, 3)
+	r := c.read(fetch.Config{}, map[int32]int64{0: 0})
+	held := func() {
+		t.Helper()
+		throttled.Store(true)
+		n := times.Load()
+		r.until(func() bool { return times.Load() > n+3 })
+	}
+	held()
+	require.Zero(t, r.asOf[0])
+	throttled.Store(false)
+	r.untilValues(0, 3)
+	r.until(func() bool { all := rs.all(); return all[len(all)-1].SessionEpoch > 1 })
+	held() // the request that is under way at this moment sees what is written before its answer, and is not throttled
+	before, known := time.Now(), r.high[0]
+	c.write(0, 4, 5)
+	held()
+	require.False(t, r.high[0] == known && r.asOf[0].After(before), "of nothing that was written later")
+	silent, _ := r.f.Silent(before)
+	require.Len(t, silent, 1)
+	throttled.Store(false)
+	r.untilValues(0, 5)
+}
+
 // TestMemoryIsBounded: while answers are not given back, no more is asked for than there is room, and then it goes on.
 func TestMemoryIsBounded(t *testing.T) {
 	c := newCluster(t, 2, 4)
