@@ -24,6 +24,10 @@ const (
 	overhead = 15 * time.Second
 	// smallest is the smallest request, in bytes. A broker answers with one batch at least.
 	smallest = 16 << 10
+	// quick is how soon an answer arrives after which a smaller request may grow again, to twice its size.
+	quick = 2 * time.Second
+	// smallestShare is the smallest share of its size that a request shrinks to, as a power of two.
+	smallestShare = 10
 	// farewell bounds the request that ends a session.
 	farewell = 500 * time.Millisecond
 )
@@ -38,6 +42,7 @@ type broker struct {
 	since   time.Time
 	fails   int
 	strange int // failures in a row that are none of the network
+	shrunk  int // how often the size of requests is halved: over a slow line a large answer never arrives in time
 
 	// mu
 	partitions []*Partition
@@ -158,7 +163,7 @@ func (f *Fetcher) room(b *broker) (room, others int64) {
 			others++
 		}
 	}
-	return min(int64(f.cfg.Total), max(smallest, f.cfg.Memory/(brokers+1))), others
+	return max(smallest, min(int64(f.cfg.Total), f.cfg.Memory/(brokers+1))>>b.shrunk), others
 }
 
 // fetch sends one request and puts its answer into the queue. It returns how long to wait before the next one, and false when nothing more
@@ -203,6 +208,9 @@ func (f *Fetcher) fetch(b *broker, parts []*Partition, room int64) (pause time.D
 	}
 	if a.bytes > 0 {
 		b.since = sent
+		if time.Since(sent) < quick {
+			b.shrunk = max(0, b.shrunk-1)
+		}
 	}
 	f.settle(b, parts, room)
 	f.used += a.bytes
@@ -255,6 +263,13 @@ func (f *Fetcher) sessionError(b *broker, resp *kmsg.FetchResponse) error {
 func (f *Fetcher) failed(b *broker, parts []*Partition, room int64, err error) (pause time.Duration, ok bool) {
 	b.session.reset()
 	b.fails++
+	var timed interface{ Timeout() bool }
+	if errors.As(err, &timed) && timed.Timeout() {
+		b.shrunk = min(b.shrunk+1, smallestShare)
+	}
+	if b.fails == patience {
+		f.cfg.Logger.Warn("a broker's answers to fetch requests do not arrive", "broker", b.id, "error", err)
+	}
 	session := errors.Is(err, kerr.FetchSessionIDNotFound) || errors.Is(err, kerr.InvalidFetchSessionEpoch) ||
 		errors.Is(err, kerr.FetchSessionTopicIDError)
 	if told := f.hopeless(b, err, session); told != nil {

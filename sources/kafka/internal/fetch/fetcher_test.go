@@ -99,7 +99,12 @@ type reading struct {
 
 func (c *cluster) read(cfg fetch.Config, next map[int32]int64) *reading {
 	c.t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	return c.readWith(cfg, next)
+}
+
+func (c *cluster) readWith(cfg fetch.Config, next map[int32]int64, opts ...kgo.Opt) *reading {
+	c.t.Helper()
+	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(c.ListenAddrs()...))...)
 	require.NoError(c.t, err)
 	log := &testlog.Buffer{}
 	cfg.Client, cfg.Deadline, cfg.Now, cfg.Logger = cl, 10*time.Second, time.Now, slog.New(slog.NewTextHandler(log, nil))
