@@ -42,6 +42,7 @@ type broker struct {
 	since   time.Time
 	fails   int
 	strange int // failures in a row that are none of the network
+	held    int // answers in a row that a quota left empty
 	shrunk  int // how often the size of requests is halved: over a slow line a large answer never arrives in time
 
 	// mu
@@ -195,6 +196,7 @@ func (f *Fetcher) fetch(b *broker, parts []*Partition, room int64) (pause time.D
 	if resp.ThrottleMillis > 0 && len(resp.Topics) == 0 {
 		return f.throttled(b, parts, room, resp), true
 	}
+	b.held = 0
 	all := f.read(b, resp)
 	b.session.answered(resp.Version, resp.SessionID)
 	a := &Answer{from: b}
@@ -229,10 +231,15 @@ func (f *Fetcher) throttled(b *broker, parts []*Partition, room int64, resp *kms
 	if b.session.epoch > 0 {
 		b.session.answered(resp.Version, resp.SessionID)
 	}
+	pause := time.Duration(resp.ThrottleMillis) * time.Millisecond
+	if b.held++; b.held == patience {
+		f.cfg.Logger.Warn("a broker sends nothing because of a quota; a batch larger than what the quota allows in its window never comes",
+			"broker", b.id, "answers", b.held, "throttle", pause)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.settle(b, parts, room)
-	return time.Duration(resp.ThrottleMillis) * time.Millisecond
+	return pause
 }
 
 // settle ends what a request has.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -428,8 +429,9 @@ func TestAThrottledAnswerTellsNothing(t *testing.T) {
 		n := times.Load()
 		r.until(func() bool { return times.Load() > n+3 })
 	}
-	held()
+	r.until(func() bool { return times.Load() > fetch.Patience })
 	require.Zero(t, r.asOf[0])
+	require.Equal(t, 1, strings.Count(r.log.String(), "because of a quota"))
 	throttled.Store(false)
 	r.untilValues(0, 3)
 	r.until(func() bool { all := rs.all(); return all[len(all)-1].SessionEpoch > 1 })
