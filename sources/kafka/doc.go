@@ -4,7 +4,9 @@
 // # Positions
 //
 // A position is the next offset to read, past control records, filed under topic id and partition: a topic that was deleted and
-// created again under its name is an error, never read on from a stale offset. Isolation is read_committed.
+// created again under its name is an error, never read on from a stale offset. It has the epoch of the leader that wrote what is before it:
+// the leader of today is asked how far that epoch goes, so that a partition that was cut off is an error, however long it is again by now.
+// Isolation is read_committed.
 //
 // # Start
 //

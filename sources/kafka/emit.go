@@ -28,7 +28,7 @@ func (r *reader[T]) Emit(fetched any, out sources.Output[T], limit int) (bool, e
 			}
 			run.batches[b.batch] = fetch.Batch{} // what it holds is not kept any longer than its records
 		}
-		run.split.next = run.next
+		run.split.next, run.split.epoch = run.next, run.epoch
 	}
 	r.reached(b.ends, out)
 	if b.answer != nil {
@@ -47,7 +47,7 @@ func (r *reader[T]) emitBatch(s *split, b *fetch.Batch, out sources.Output[T], l
 			if err := b.Err(); err != nil {
 				return false, operator.Fatal(fmt.Errorf("read %s/%d: %w", s.topic, s.partition, err))
 			}
-			s.next = b.Last + 1
+			s.next, s.epoch = b.Last+1, b.Epoch
 			return true, nil
 		}
 		if of.Offset < s.next {
@@ -72,7 +72,7 @@ func (r *reader[T]) emitBatch(s *split, b *fetch.Batch, out sources.Output[T], l
 		if err != nil {
 			return false, err
 		}
-		s.next = of.Offset + 1
+		s.next, s.epoch = of.Offset+1, b.Epoch
 	}
 	return false, nil
 }

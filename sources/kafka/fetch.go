@@ -35,8 +35,9 @@ type batch struct {
 type run struct {
 	split   *split
 	batches []fetch.Batch
-	// next is the offset after them, past what is not for a reader.
-	next int64
+	// next is the offset after them, past what is not for a reader, and epoch that of the leader that wrote what is before it.
+	next  int64
+	epoch int32
 }
 
 // end tells what was known of a split's end.
@@ -114,7 +115,7 @@ func (r *reader[T]) initial() []*split {
 // assign begins to fetch a split where it is.
 func (r *reader[T]) assign(s *split) {
 	s.fetched = s.next
-	s.from = r.fetcher.Add(s.topic, s.id.topic, s.partition, s.fetched)
+	s.from = r.fetcher.Add(s.topic, s.id.topic, s.partition, s.fetched, s.epoch)
 	r.assigned[s.topicPartition] = s
 	r.fetching[s.from] = s
 }
@@ -144,12 +145,12 @@ func (r *reader[T]) take(ctx context.Context, b *batch) error {
 			opened += size
 			n++
 		}
-		next := part.Next
+		next, epoch := part.Next, part.Epoch
 		if n < len(part.Batches) {
-			next = part.Batches[n-1].Last + 1
+			next, epoch = part.Batches[n-1].Last+1, part.Batches[n-1].Epoch
 		}
 		if n > 0 || next > s.fetched {
-			b.runs = append(b.runs, run{s, part.Batches[:n:n], next})
+			b.runs = append(b.runs, run{s, part.Batches[:n:n], next, epoch})
 			s.fetched = next
 		}
 		if part.Batches = part.Batches[n:]; len(part.Batches) > 0 {
@@ -222,7 +223,7 @@ func (r *reader[T]) outOfRange(ctx context.Context, s *split, b *batch) error {
 		return err
 	}
 	s.fetched = next
-	b.runs = append(b.runs, run{split: s, next: next})
+	b.runs = append(b.runs, run{split: s, next: next, epoch: noEpoch})
 	r.fetcher.Move(s.from, next)
 	return nil
 }

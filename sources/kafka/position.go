@@ -29,21 +29,34 @@ func (s splitID) owner(parallelism int) int {
 	return int((xxhash.Sum64(s.topic[:]) + uint64(s.partition)) % uint64(parallelism))
 }
 
-// positionVersion is the version of the encoding below. Older ones must stay readable.
-const positionVersion = 1
+// Versions of the encoding below, which must stay readable. The first one has no epoch, and is that of positions without one.
+const (
+	positionWithoutEpoch = 1
+	positionWithEpoch    = 2
+)
+
+// noEpoch is the epoch of a position of which it is not known.
+const noEpoch = -1
 
 // position is where reading goes on.
 type position struct {
 	id    splitID
 	topic string // name at the time of the checkpoint, for messages
 	next  int64  // offset
+	epoch int32  // of the leader that wrote what is before next
 }
 
 var errPosition = errors.New("malformed position of a Kafka partition")
 
 func (p position) encode() sources.Position {
-	b := []byte{positionVersion}
+	b := []byte{positionWithoutEpoch}
+	if p.epoch != noEpoch {
+		b[0] = positionWithEpoch
+	}
 	b = binary.AppendUvarint(b, uint64(p.next))
+	if p.epoch != noEpoch {
+		b = binary.AppendUvarint(b, uint64(p.epoch))
+	}
 	b = append(b, p.topic...)
 	return sources.Position{Key: p.id.key(), Value: b}
 }
@@ -54,10 +67,11 @@ func decodePosition(sp sources.Position) (position, error) {
 	if !ok || len(sp.Value) < 2 {
 		return fail()
 	}
-	if sp.Value[0] != positionVersion {
-		return position{}, fmt.Errorf("position of version %d: this program reads version %d; use the version of Weir that wrote it", sp.Value[0], positionVersion)
+	version := sp.Value[0]
+	if version != positionWithoutEpoch && version != positionWithEpoch {
+		return position{}, fmt.Errorf("position of version %d: this program reads versions up to %d; use the version of Weir that wrote it", version, positionWithEpoch)
 	}
-	var p position
+	p := position{epoch: noEpoch}
 	id, err := hex.DecodeString(topic)
 	if err != nil || len(id) != len(p.id.topic) {
 		return fail()
@@ -73,6 +87,14 @@ func decodePosition(sp sources.Position) (position, error) {
 		return fail()
 	}
 	p.next = int64(next)
-	p.topic = string(sp.Value[1+size:])
+	rest := sp.Value[1+size:]
+	if version == positionWithEpoch {
+		epoch, size := binary.Uvarint(rest)
+		if size <= 0 || epoch > 1<<31-1 {
+			return fail()
+		}
+		p.epoch, rest = int32(epoch), rest[size:]
+	}
+	p.topic = string(rest)
 	return p, nil
 }

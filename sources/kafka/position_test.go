@@ -11,19 +11,26 @@ import (
 )
 
 func TestPositionFormat(t *testing.T) {
-	p := position{id: splitID{kafkaconn.TopicID{1, 2, 15: 0xff}, 12}, topic: "orders", next: 300}
+	p := position{id: splitID{kafkaconn.TopicID{1, 2, 15: 0xff}, 12}, topic: "orders", next: 300, epoch: noEpoch}
 	sp := p.encode()
 	require.Equal(t, "010200000000000000000000000000ff/12", sp.Key)
 	require.Equal(t, []byte("\x01\xac\x02orders"), sp.Value)
 	got, err := decodePosition(sp)
 	require.NoError(t, err)
 	require.Equal(t, p, got)
-	_, err = decodePosition(sources.Position{Key: sp.Key, Value: []byte("\x02\xac\x02orders")})
-	require.ErrorContains(t, err, "version 2")
+	p.epoch = 200
+	sp = p.encode()
+	require.Equal(t, []byte("\x02\xac\x02\xc8\x01orders"), sp.Value)
+	got, err = decodePosition(sp)
+	require.NoError(t, err)
+	require.Equal(t, p, got)
+	_, err = decodePosition(sources.Position{Key: sp.Key, Value: []byte("\x03\xac\x02orders")})
+	require.ErrorContains(t, err, "version 3")
 }
 
 func FuzzDecodePosition(f *testing.F) {
 	f.Add("010200000000000000000000000000ff/12", []byte("\x01\xac\x02orders"))
+	f.Add("010200000000000000000000000000ff/12", []byte("\x02\xac\x02\xc8\x01orders"))
 	f.Add("", []byte{})
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
 		p, err := decodePosition(sources.Position{Key: key, Value: value})

@@ -25,8 +25,9 @@ type split struct {
 	from    *fetch.Partition
 	end     int64
 	asOf    time.Time
-	// next is the next offset to emit; it belongs to the task's goroutine.
+	// next is the next offset to emit, and epoch that of the leader that wrote what is before it; they belong to the task's goroutine.
 	next   int64
+	epoch  int32
 	number int // of the output, valid once known
 	known  bool
 }
@@ -154,7 +155,7 @@ func ownedSplits(topics map[string]kafkaconn.Topic, subtask, parallelism int, ha
 			id := splitID{t.ID, p}
 			tp := topicPartition{t.Name, p}
 			if id.owner(parallelism) == subtask && !have(tp) {
-				out = append(out, &split{id: id, topicPartition: tp})
+				out = append(out, &split{id: id, topicPartition: tp, epoch: noEpoch})
 			}
 		}
 	}
@@ -186,7 +187,7 @@ func (r *reader[T]) place(ctx context.Context, owned []*split, topics map[string
 	var open []topicPartition
 	for _, s := range owned {
 		if p, ok := known[s.id]; ok {
-			s.next = p.next
+			s.next, s.epoch = p.next, p.epoch
 		} else {
 			s.next = -1
 			open = append(open, s.topicPartition)
@@ -267,7 +268,7 @@ func (r *reader[T]) checkLost(ctx context.Context, owned []*split) error {
 			if err != nil {
 				return err
 			}
-			s.next = next
+			s.next, s.epoch = next, noEpoch
 		}
 	}
 	return nil
@@ -296,7 +297,7 @@ func (r *reader[T]) Positions() ([]sources.Position, error) {
 	}
 	out := make([]sources.Position, len(r.splits))
 	for i, s := range r.splits {
-		out[i] = position{s.id, s.topic, s.next}.encode()
+		out[i] = position{s.id, s.topic, s.next, s.epoch}.encode()
 	}
 	if r.watch != nil {
 		r.watch.snapshot(r.splits)

@@ -72,7 +72,7 @@ func TestPositionsPassControlRecordsAndAbortedOnes(t *testing.T) {
 	positions := j.checkpoint(1)
 	end, err := b.EndOffset(t.Context(), topic, 0)
 	require.NoError(t, err)
-	require.Equal(t, "\x01"+string(rune(end))+topic, string(positions[0].Value))
+	require.Equal(t, "\x02"+string(rune(end))+"\x00"+topic, string(positions[0].Value))
 
 	// An open transaction at the end: its records may still come, so the partition is not caught up.
 	require.NoError(t, cl.BeginTransaction())

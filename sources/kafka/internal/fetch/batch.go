@@ -55,6 +55,8 @@ type Record struct {
 type Batch struct {
 	// Last is the last offset of the batch, which need not be a record's: compaction removes records and keeps it.
 	Last int64
+	// Epoch is the epoch of the leader that wrote it.
+	Epoch int32
 
 	records []byte // those to come; compressed until Open
 	left    int32  // records to come
@@ -115,7 +117,7 @@ func read(frame []byte) (header, Batch, error) {
 		return h, Batch{}, fmt.Errorf("%w at offset %d: %d records up to %d", ErrMalformed, h.base, count, h.last)
 	}
 	b := Batch{
-		Last: h.last, records: frame[headerSize:], left: count, base: h.base, next: h.base, time: int64(be.Uint64(frame[atBaseTime:])),
+		Last: h.last, Epoch: h.leaderEpoch, records: frame[headerSize:], left: count, base: h.base, next: h.base, time: int64(be.Uint64(frame[atBaseTime:])),
 		codec: kgo.CompressionCodecType(h.attributes & compression),
 	}
 	if h.attributes&logAppendTime != 0 {

@@ -41,8 +41,10 @@ type Answer struct {
 type Part struct {
 	Partition *Partition
 	Batches   []Batch
-	// Next is the offset that is read on from after the batches.
-	Next int64
+	// Next is the offset that is read on from after the batches, and Epoch that of the leader that wrote what is before it, or -1 when
+	// that is not known.
+	Next  int64
+	Epoch int32
 	// High is the high watermark as of AsOf, -1 when it is not known.
 	High int64
 	AsOf time.Time
@@ -94,8 +96,9 @@ func (f *Fetcher) Close() {
 	f.done.Wait()
 }
 
-// Add begins to read a partition at an offset.
-func (f *Fetcher) Add(topicName string, id [16]byte, index int32, next int64) *Partition {
+// Add begins to read a partition at an offset. Where the epoch of the leader that wrote what is before it is known, which is -1 otherwise, the
+// leader of today is asked first whether it has that.
+func (f *Fetcher) Add(topicName string, id [16]byte, index int32, next int64, epoch int32) *Partition {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := f.topics[topicName]
@@ -103,7 +106,7 @@ func (f *Fetcher) Add(topicName string, id [16]byte, index int32, next int64) *P
 		t = &topic{name: topicName, id: id}
 		f.topics[topicName] = t
 	}
-	p := &Partition{topic: t, index: index, next: next, leader: noLeader, leaderEpoch: -1, readEpoch: -1, high: -1}
+	p := &Partition{topic: t, index: index, next: next, leader: noLeader, leaderEpoch: -1, readEpoch: epoch, high: -1}
 	t.partitions = append(t.partitions, p)
 	f.places[place{topic: topicName, index: index}] = p
 	f.places[place{id: id, index: index}] = p
@@ -185,7 +188,7 @@ func (f *Fetcher) put(a *Answer) {
 // tell puts an error about a partition into the queue and stops it.
 func (f *Fetcher) tell(p *Partition, err error) {
 	p.stopped = true
-	f.put(&Answer{Parts: []Part{{Partition: p, Next: p.next, High: -1, Err: err}}})
+	f.put(&Answer{Parts: []Part{{Partition: p, Next: p.next, Epoch: p.readEpoch, High: -1, Err: err}}})
 }
 
 // wakeLeader has the broker that leads a partition look for what to read.

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 	"go.uber.org/goleak"
 
 	"github.com/weir-stream/weir/internal/testlog"
@@ -35,8 +36,8 @@ type cluster struct {
 	cl *kgo.Client
 }
 
-func newCluster(t *testing.T, brokers, partitions int) *cluster {
-	c, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.SeedTopics(int32(partitions), "t"))
+func newCluster(t *testing.T, brokers, partitions int, opts ...kfake.Opt) *cluster {
+	c, err := kfake.NewCluster(append(opts, kfake.NumBrokers(brokers), kfake.SeedTopics(int32(partitions), "t"))...)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(32<<10))
@@ -105,6 +106,12 @@ func (c *cluster) read(cfg fetch.Config, next map[int32]int64) *reading {
 
 func (c *cluster) readWith(cfg fetch.Config, next map[int32]int64, opts ...kgo.Opt) *reading {
 	c.t.Helper()
+	return c.readFrom(-1, cfg, next, opts...)
+}
+
+// readFrom reads from offsets before which a leader of the given epoch has written.
+func (c *cluster) readFrom(epoch int32, cfg fetch.Config, next map[int32]int64, opts ...kgo.Opt) *reading {
+	c.t.Helper()
 	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(c.ListenAddrs()...))...)
 	require.NoError(c.t, err)
 	log := &testlog.Buffer{}
@@ -122,7 +129,7 @@ func (c *cluster) readWith(cfg fetch.Config, next map[int32]int64, opts ...kgo.O
 	})
 	id := c.TopicInfo("t").TopicID
 	for p, at := range next {
-		r.parts[p] = r.f.Add("t", id, p, at)
+		r.parts[p] = r.f.Add("t", id, p, at, epoch)
 		r.next[p] = at
 	}
 	return r
@@ -672,6 +679,40 @@ func TestATruncatedPartitionIsTold(t *testing.T) {
 	require.ErrorContains(t, r.errs[0], "offset 7 comes next")
 	require.ErrorContains(t, r.errs[0], "ends at offset 4")
 	require.Equal(t, numbers(1, 7), r.values[0])
+}
+
+// TestWhatWasReadBeforeTheStartIsAskedFor: a partition that was cut off while nobody read it is as long again by now.
+func TestWhatWasReadBeforeTheStartIsAskedFor(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	c.write(0, 1, 9)
+	epoch := c.PartitionInfo("t", 0).Epoch
+	var ends atomic.Int64
+	asked := c.epochs(func(string, int32, int64) int64 { return ends.Load() })
+	for end, text := range map[int64]string{3: "ends at offset 3", -1: "knows nothing"} {
+		ends.Store(end)
+		r := c.readFrom(epoch, fetch.Config{}, map[int32]int64{0: 5})
+		r.until(func() bool { return r.errs[0] != nil })
+		require.ErrorIs(t, r.errs[0], fetch.ErrTruncated)
+		require.ErrorContains(t, r.errs[0], text)
+		require.Empty(t, r.values[0])
+	}
+	ends.Store(5)
+	asked.Store(0)
+	r := c.readFrom(epoch, fetch.Config{}, map[int32]int64{0: 5})
+	r.until(func() bool { return len(r.values[0]) == 4 })
+	require.Equal(t, numbers(6, 9), r.values[0])
+	require.EqualValues(t, 1, asked.Load())
+}
+
+// TestALeaderThatCannotBeAskedIsTrusted: not every broker knows of epochs.
+func TestALeaderThatCannotBeAskedIsTrusted(t *testing.T) {
+	old := kversion.Stable()
+	old.SetMaxKeyVersion(int16(kmsg.OffsetForLeaderEpoch), -1)
+	c := newCluster(t, 1, 1, kfake.MaxVersions(old))
+	c.write(0, 1, 9)
+	r := c.readFrom(c.PartitionInfo("t", 0).Epoch, fetch.Config{}, map[int32]int64{0: 5})
+	r.until(func() bool { return len(r.values[0]) == 4 })
+	require.Equal(t, numbers(6, 9), r.values[0])
 }
 
 // TestEndsAreOfTheTimeOfTheQuestion: an answer that takes long says nothing of what happened meanwhile.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
+	"github.com/weir-stream/weir/internal/version"
 )
 
 const (
@@ -179,11 +181,38 @@ func (f *Fetcher) validate(ctx context.Context) {
 		kresp, err := f.cfg.Client.Broker(int(leader)).Request(ctx, req)
 		if err != nil {
 			f.refused(err)
+			if f.unable(ctx, leader) {
+				f.trust(leader)
+			}
 			continue
 		}
 		if resp, ok := kresp.(*kmsg.OffsetForLeaderEpochResponse); ok {
 			f.validated(leader, req, resp)
 		}
+	}
+}
+
+// unable reports whether a broker does not know the question of validate.
+func (f *Fetcher) unable(ctx context.Context, broker int32) bool {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "weir", version.Version
+	kresp, err := f.cfg.Client.Broker(int(broker)).Request(ctx, req)
+	resp, ok := kresp.(*kmsg.ApiVersionsResponse)
+	if err != nil || !ok || resp.ErrorCode != 0 {
+		return false
+	}
+	return !slices.ContainsFunc(resp.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool { return k.ApiKey == int16(kmsg.OffsetForLeaderEpoch) })
+}
+
+// trust reads on from a leader that cannot be asked.
+func (f *Fetcher) trust(leader int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.brokers[leader]; b != nil {
+		for _, p := range b.partitions {
+			p.validate = false
+		}
+		poke(b.wake)
 	}
 }
 
@@ -208,6 +237,8 @@ func (f *Fetcher) validated(leader int32, req *kmsg.OffsetForLeaderEpochRequest,
 			case errors.Is(err, kerr.TopicAuthorizationFailed):
 				f.tell(p, err)
 			case err != nil:
+			case rp.EndOffset < 0:
+				f.tell(p, fmt.Errorf("%w: offset %d comes next, after records of leader epoch %d, of which the leader knows nothing", ErrTruncated, p.next, p.readEpoch))
 			case rp.EndOffset < p.next:
 				f.tell(p, fmt.Errorf("%w: offset %d comes next, after records of leader epoch %d, and epoch %d ends at offset %d now",
 					ErrTruncated, p.next, p.readEpoch, rp.LeaderEpoch, rp.EndOffset))

@@ -71,7 +71,7 @@ func (f *Fetcher) parts(b *broker, all []told, asOf time.Time) []Part {
 		}
 	}
 	for p := range b.session.sent {
-		out = append(out, Part{Partition: p, Next: p.next, High: p.high, AsOf: asOf})
+		out = append(out, Part{Partition: p, Next: p.next, Epoch: p.readEpoch, High: p.high, AsOf: asOf})
 	}
 	return out
 }
@@ -81,7 +81,7 @@ func (f *Fetcher) part(b *broker, t *told) (Part, bool) {
 	p := t.partition
 	out := Part{Partition: p, High: -1}
 	if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-		out.Next, out.Err = p.next, f.partitionError(b, t, err)
+		out.Next, out.Epoch, out.Err = p.next, p.readEpoch, f.partitionError(b, t, err)
 		return out, out.Err != nil
 	}
 	err := t.err
@@ -103,7 +103,7 @@ func (f *Fetcher) part(b *broker, t *told) (Part, bool) {
 		}
 		p.stopped = err != nil
 	}
-	out.Batches, out.Next, out.High, out.Err = t.content.batches, p.next, p.high, err
+	out.Batches, out.Next, out.Epoch, out.High, out.Err = t.content.batches, p.next, p.readEpoch, p.high, err
 	return out, true
 }
 
