@@ -1,5 +1,7 @@
 package statebackend
 
+import "unsafe"
+
 // cell holds a version of a row: what it was at the end of an epoch.
 type cell[K comparable, V any] struct {
 	key   K
@@ -22,9 +24,13 @@ type cell[K comparable, V any] struct {
 // arena holds versions by number. They do not move, and when neither keys nor values have pointers the collector does not look at them.
 // Frozen snapshots share the list of chunks.
 type arena[K comparable, V any] struct {
-	chunks []*chunk[K, V]
-	// open has the chunks with free versions, each once. One that is nil was given up, to be made anew.
-	open []uint32
+	chunks chunks[K, V]
+	heads  []chunkHead // one per chunk
+	// open has the chunks with free versions, each once, some of which may have been given up; empty numbers those that have been, and
+	// are to be made anew.
+	open, empty []uint32
+	// spare is the chunk that was empty last. It is kept, since rows that come and go may need it at once.
+	spare uint32
 	// retired are the versions that are current no more, in the order in which that happened, from the next one on.
 	retired []uint32
 	next    int
@@ -32,22 +38,28 @@ type arena[K comparable, V any] struct {
 
 const (
 	chunkBits = 8
-	chunkSize = 1 << chunkBits
+	chunkSize = 1 << chunkBits // at most
 )
 
-type chunk[K comparable, V any] struct {
-	versions [chunkSize]cell[K, V]
-	fresh    uint32 // versions from here on were never used
-	free     uint32 // the first of the free ones before, plus 1
-	live     uint32
+// chunks are the first versions of chunks, or nil where there is none. The first chunks are short: many panes have few rows.
+type chunks[K comparable, V any] []*cell[K, V]
+
+type chunkHead struct {
+	fresh uint32 // versions from here on were never used
+	free  uint32 // the first of the free ones before, plus 1
+	live  uint32
 }
+
+// sizeOf returns how many versions a chunk has.
+func sizeOf(number uint32) uint32 { return min(chunkSize, uint32(2)<<min(2*number, chunkBits)) }
 
 // at returns a version that is not free.
-func at[K comparable, V any](chunks []*chunk[K, V], ref uint32) *cell[K, V] {
-	return &chunks[ref>>chunkBits].versions[ref&(chunkSize-1)]
+func (c chunks[K, V]) at(ref uint32) *cell[K, V] {
+	first := c[ref>>chunkBits]
+	return (*cell[K, V])(unsafe.Add(unsafe.Pointer(first), uintptr(ref&(chunkSize-1))*unsafe.Sizeof(*first)))
 }
 
-func (a *arena[K, V]) at(ref uint32) *cell[K, V] { return at(a.chunks, ref) }
+func (a *arena[K, V]) at(ref uint32) *cell[K, V] { return a.chunks.at(ref) }
 
 // holds reports whether there is a version with a number, which may be another one than there was once.
 func (a *arena[K, V]) holds(ref uint32) bool { return a.chunks[ref>>chunkBits] != nil }
@@ -56,45 +68,66 @@ func (a *arena[K, V]) holds(ref uint32) bool { return a.chunks[ref>>chunkBits] !
 func (a *arena[K, V]) alloc(released uint64) (uint32, *cell[K, V]) {
 	a.collect(released, 2)
 	n := len(a.open) - 1
+	for ; n >= 0 && a.chunks[a.open[n]] == nil; n-- {
+		a.empty = append(a.empty, a.open[n])
+		a.open = a.open[:n]
+	}
 	if n < 0 {
-		a.open = append(a.open, uint32(len(a.chunks)))
-		a.chunks = append(a.chunks, nil)
+		a.addChunk()
 		n = 0
 	}
 	number := a.open[n]
-	c := a.chunks[number]
-	if c == nil {
-		c = new(chunk[K, V])
-		a.chunks[number] = c
+	h := &a.heads[number]
+	i := h.free - 1
+	if h.free == 0 {
+		i = h.fresh
+		h.fresh++
 	}
-	i := c.free - 1
-	if c.free > 0 {
-		c.free = c.versions[i].pos
-	} else {
-		i = c.fresh
-		c.fresh++
+	ref := number<<chunkBits | i
+	v := a.at(ref)
+	if h.free > 0 {
+		h.free = v.pos
 	}
-	if c.live++; c.live == chunkSize {
+	if h.live++; h.live == sizeOf(number) {
 		a.open = a.open[:n]
 	}
-	v := &c.versions[i]
 	v.pos = 0
-	return number<<chunkBits | i, v
+	return ref, v
+}
+
+func (a *arena[K, V]) addChunk() {
+	number := uint32(len(a.chunks))
+	if n := len(a.empty) - 1; n >= 0 {
+		number = a.empty[n]
+		a.empty = a.empty[:n]
+	} else {
+		if number == 1<<(32-chunkBits)-1 { // its last version would have no place in an index
+			panic("statebackend: more versions of rows in a table than can be numbered")
+		}
+		a.chunks, a.heads = append(a.chunks, nil), append(a.heads, chunkHead{})
+	}
+	a.chunks[number] = unsafe.SliceData(make([]cell[K, V], sizeOf(number)))
+	a.heads[number] = chunkHead{}
+	a.open = append(a.open, number)
 }
 
 // free gives up a version that nothing refers to.
 func (a *arena[K, V]) free(ref uint32) {
 	number, i := ref>>chunkBits, ref&(chunkSize-1)
-	c := a.chunks[number]
-	if c.live == chunkSize {
+	h := &a.heads[number]
+	if h.live == sizeOf(number) {
 		a.open = append(a.open, number)
 	}
-	if c.live--; c.live == 0 && len(a.chunks) > 1 {
+	*a.at(ref) = cell[K, V]{pos: h.free}
+	h.free = i + 1
+	if h.live--; h.live > 0 {
+		return
+	}
+	if other := a.spare; other != number && a.chunks[other] != nil && a.heads[other].live == 0 {
 		a.chunks[number] = nil
 		return
 	}
-	c.versions[i] = cell[K, V]{pos: c.free}
-	c.free = i + 1
+	a.spare = number
 }
 
 // retire gives up a version to which snapshots may refer.

@@ -32,7 +32,7 @@ type groupDelta struct {
 type changedRow struct {
 	// heads are the bytes of the key behind group and state, as many as there are, as numbers that sort as they do.
 	heads      [2]uint64
-	at         uint32
+	at         uint64
 	key, value uint32 // lengths
 	i          uint32
 	state      uint16
@@ -51,10 +51,13 @@ const (
 	neverWas
 )
 
-func (g *groupDelta) key(r *changedRow) []byte { return g.data[r.at : r.at+r.key : r.at+r.key] }
+func (g *groupDelta) key(r *changedRow) []byte {
+	return g.data[r.at : r.at+uint64(r.key) : r.at+uint64(r.key)]
+}
 
 func (g *groupDelta) encodedValue(r *changedRow) []byte {
-	return g.data[r.at+r.key : r.at+r.key+r.value]
+	start := r.at + uint64(r.key)
+	return g.data[start : start+uint64(r.value)]
 }
 
 // writeDelta writes the changed rows in order and returns the dropped namespaces.
@@ -125,7 +128,7 @@ func (d *delta) encode(ctx context.Context, state int) error {
 		}
 		g := &d.groups[group-core.cfg.KeyGroups.First]
 		g.rows = append(g.rows, changedRow{
-			heads: headsOf(row[segment.PrefixSize:key]), at: uint32(len(g.data)), key: uint32(key), value: uint32(len(row) - key), i: uint32(i),
+			heads: headsOf(row[segment.PrefixSize:key]), at: uint64(len(g.data)), key: uint32(key), value: uint32(len(row) - key), i: uint32(i),
 			state: uint16(state), fate: fate, unencoded: later,
 		})
 		g.data = append(g.data, row...)

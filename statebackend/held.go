@@ -69,12 +69,15 @@ func (s *sources) distrust(err error) error {
 	return errors.Join(err, copies.Distrust(ctx, s.names...))
 }
 
-// release tells the store that local copies are not needed any more.
+// release tells the store that local copies are not needed any more. Those for which that fails stay held, to be released later.
 func (f *files) release(ctx context.Context, names []string) error {
+	if err := Release(ctx, f.store, names...); err != nil {
+		return err
+	}
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, name := range names {
 		delete(f.held, name)
 	}
-	f.mu.Unlock()
-	return Release(ctx, f.store, names...)
+	return nil
 }

@@ -15,6 +15,8 @@ type indexPart struct {
 	depth uint8 // number of first bits that all of its hashes have in common
 }
 
+const errUnequalKey = "statebackend: a key is not where its hash says; keys must be equal to themselves, which floats that are no number are not"
+
 const (
 	leastPart = 8
 	mostPart  = 1 << 10
@@ -57,6 +59,9 @@ func (x *index) find(hash, ref uint32) (slots []uint64, at uint32) {
 	mask := uint32(len(slots) - 1)
 	slot := slotOf(hash, ref)
 	for at = hash & mask; slots[at] != slot; at = (at + 1) & mask {
+		if slots[at] == 0 {
+			panic(errUnequalKey)
+		}
 	}
 	return slots, at
 }

@@ -11,6 +11,13 @@ import (
 // loadChunk is how many restored rows are added to the tables at a time, between records.
 const loadChunk = 256
 
+// restoredRows are rows of a state that are loaded at a time.
+type restoredRows struct {
+	batch
+	state      *declaration
+	rows, size int
+}
+
 // startLoader reads all restored rows on a goroutine of its own and adds them to the tables on the backend's.
 func (c *core) startLoader() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -32,7 +39,7 @@ func (c *core) load(ctx context.Context, sources []segment.Source, generation in
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	batches := map[uint16]batch{}
+	batches := map[uint16]*restoredRows{}
 	rows := 0
 	for m.Seek(segment.AppendPrefix(nil, c.cfg.KeyGroups.First, 0)); m.Valid(); m.Next() {
 		id := segment.State(m.Key())
@@ -41,19 +48,21 @@ func (c *core) load(ctx context.Context, sources []segment.Source, generation in
 			continue // dropped
 		}
 		if batches[id] == nil {
-			batches[id] = d.state.newBatch()
+			batches[id] = &restoredRows{batch: d.state.newBatch(), state: d}
 		}
-		if err := batches[id].decode(m.Key(), m.Value(), stamp(m.Stamp())); err != nil {
+		b := batches[id]
+		if err := b.decode(m.Key(), m.Value(), stamp(m.Stamp())); err != nil {
 			return c.decodeError(m.Key(), err)
 		}
-		d.measure(1, len(m.Key())+len(m.Value()))
+		b.rows++
+		b.size += len(m.Key()) + len(m.Value())
 		if rows++; rows < loadChunk {
 			continue
 		}
 		if err := c.deliver(ctx, batches, generation); err != nil {
 			return err
 		}
-		batches, rows = map[uint16]batch{}, 0
+		batches, rows = map[uint16]*restoredRows{}, 0
 	}
 	if err := m.Err(); err != nil {
 		return err
@@ -66,7 +75,10 @@ func (c *core) load(ctx context.Context, sources []segment.Source, generation in
 }
 
 // deliver adds batches to their states and waits until that is done, so that the loader is never more than a chunk ahead.
-func (c *core) deliver(ctx context.Context, batches map[uint16]batch, generation int) error {
+func (c *core) deliver(ctx context.Context, batches map[uint16]*restoredRows, generation int) error {
+	for _, b := range batches {
+		b.state.measure(b.rows, b.size)
+	}
 	done := make(chan struct{})
 	c.cfg.Post(func() error {
 		defer close(done)

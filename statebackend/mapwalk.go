@@ -59,7 +59,8 @@ func (s *mapTable[K, MK, V]) collect(k K, within bounds, limit int) (rows []foun
 		})
 		return rows, nil
 	}
-	return rows, s.merge(k, m, within, add)
+	err = s.merge(k, m, within, add)
+	return rows, err
 }
 
 // merge calls add for the rows of segments and of m, which have not all been loaded.

@@ -220,7 +220,7 @@ func (c *core) pressure() Pressure {
 	return Pressure{Excess: c.memory.excess, Budget: c.memory.budget, Wanted: c.memory.wanted}
 }
 
-// sampleOf visits entries of a table in an arbitrary order, which differs from time to time, and removes those that are clean and were
+// sampleOf visits entries of a Go map in an arbitrary order, which differs from time to time, and removes those that are clean and were
 // not used since the last visit.
 func sampleOf[K comparable, E any](rows map[K]E, want, visits int, clean func(E) bool, remove func(K, E)) (evicted int) {
 	for k, e := range rows {

@@ -45,7 +45,7 @@ type frozenPanes[K comparable, A any] struct {
 type changedPane[K comparable, A any] struct {
 	at     int64
 	dirty  dirtySet[uint32]
-	chunks []*chunk[K, A]
+	chunks chunks[K, A]
 }
 
 // NewPanes declares a state. Snapshots that have it under one of the former names are read as well.

@@ -3,6 +3,7 @@ package statebackend
 import (
 	"cmp"
 	"slices"
+	"unsafe"
 )
 
 // panesState is Panes as the backend sees it.
@@ -44,7 +45,12 @@ func (s panesState[K, A]) count() (n int) {
 }
 
 func (s panesState[K, A]) bytes(perRow int64) int64 {
-	return int64(s.held()) * (perRow + rowOverhead[K, A]())
+	return int64(s.held())*(perRow+rowOverhead[K, A]()) + int64(len(s.panes))*paneOverhead[K, A]()
+}
+
+// paneOverhead is what a pane costs besides the rows in it: itself with the smallest index, lists and chunk, its place in a map and in an order.
+func paneOverhead[K comparable, A any]() int64 {
+	return int64(unsafe.Sizeof(pane[K, A]{})) + leastPart*8 + 300 + 2*int64(unsafe.Sizeof(cell[K, A]{}))
 }
 
 // What is expected is about the pane of the record before.
@@ -97,7 +103,7 @@ type paneChanges[K comparable, A any] struct {
 type changedRun[K comparable, A any] struct {
 	at     int64
 	to     int
-	chunks []*chunk[K, A]
+	chunks chunks[K, A]
 }
 
 func (c *paneChanges[K, A]) collect() int {
@@ -127,7 +133,7 @@ func (c *paneChanges[K, A]) appendTo(dst []byte, i int, value bool) (_ []byte, k
 		c.run++
 	}
 	p, start := &c.panes[c.run], len(dst)
-	e := at(p.chunks, c.refs[i])
+	e := p.chunks.at(c.refs[i])
 	dst = c.s.b.namespaceRow(dst, c.s.d, p.at, e.key)
 	key = len(dst) - start
 	if value {
@@ -140,7 +146,7 @@ func (c *paneChanges[K, A]) stamp(int) stamp { return noStamp }
 
 func (c *paneChanges[K, A]) appendValue(dst []byte, i int) ([]byte, error) {
 	run, _ := slices.BinarySearchFunc(c.panes, i+1, func(p changedRun[K, A], to int) int { return cmp.Compare(p.to, to) })
-	return c.s.codec.Append(dst, at(c.panes[run].chunks, c.refs[i]).value)
+	return c.s.codec.Append(dst, c.panes[run].chunks.at(c.refs[i]).value)
 }
 
 func (c *paneChanges[K, A]) drops() []int64 { return c.gone }
@@ -175,6 +181,7 @@ func (b *paneBatch[K, A]) apply() {
 		if p != nil && p.cold && !p.rows.has(k) {
 			_, e := p.rows.add(k, b.s.core.released)
 			e.value = b.values[i]
+			b.s.core.added()
 		}
 	}
 }

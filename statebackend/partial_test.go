@@ -3,6 +3,8 @@ package statebackend_test
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -113,5 +115,37 @@ func TestIndexesOfSegmentsCountInTheBudget(t *testing.T) {
 			}
 			require.Zero(t, b.Pressure().Excess)
 		})
+	}
+}
+
+// What many windows with few keys take in memory is little, and in the account.
+func TestSparsePanesTakeLittleAndCount(t *testing.T) {
+	for _, keys := range []int{1, 3, 30} {
+		be := statebackend.New(wholeConfig(t), mustKey[string](t))
+		p := statebackend.NewPanes(be, "p", mustCodec[[5]uint64](t))
+		require.NoError(t, be.Open(t.Context()))
+		names := make([]string, keys)
+		for i := range names {
+			names[i] = strconv.Itoa(i)
+		}
+		heap := func() int64 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		before := heap()
+		const panes = 5000
+		for at := range int64(panes) {
+			for _, k := range names {
+				_, _, err := p.Acquire(at*1000, k)
+				require.NoError(t, err)
+			}
+		}
+		held := heap() - before
+		t.Logf("%d keys: %d bytes a pane, %d by the account", keys, held/panes, be.Bytes()/panes)
+		require.Less(t, held/panes, int64(1500+400*keys), "bytes for each pane of %d keys", keys)
+		require.Less(t, held, 2*be.Bytes(), "panes of %d keys", keys)
+		require.NoError(t, be.Close())
 	}
 }

@@ -16,9 +16,9 @@ type rows[K comparable, V any] struct {
 	recent    *cell[K, V]
 	recentRef uint32
 	// word tells that keys are integers of 64 bits, whose hash is cheaper than that of any key.
-	word bool
-	seed maphash.Seed
-	salt uint64
+	word  bool
+	seed  maphash.Seed
+	salts [2]uint64
 	// fetched keeps the compiler from leaving out loads.
 	fetched uint32
 	// place is where the last sample began, in parts of 2^32.
@@ -30,7 +30,7 @@ func newRows[K comparable, V any]() rows[K, V] {
 	switch reflect.TypeFor[K]().Kind() {
 	case reflect.Int, reflect.Uint, reflect.Int64, reflect.Uint64:
 		r.word = unsafe.Sizeof(*new(K)) == 8
-		r.salt = maphash.Comparable(r.seed, uint64(1))
+		r.salts = [2]uint64{maphash.Comparable(r.seed, uint64(1)), maphash.Comparable(r.seed, uint64(2))}
 	default:
 	}
 	return r
@@ -38,7 +38,9 @@ func newRows[K comparable, V any]() rows[K, V] {
 
 func (r *rows[K, V]) hash(k K) uint32 {
 	if r.word {
-		hi, lo := bits.Mul64(*(*uint64)(unsafe.Pointer(&k))^r.salt, 0x9e3779b97f4a7c15)
+		// With the key in both factors, keys that follow each other do not come to places that do.
+		word := *(*uint64)(unsafe.Pointer(&k))
+		hi, lo := bits.Mul64(word^r.salts[0], bits.RotateLeft64(word, 32)^r.salts[1])
 		return uint32((hi ^ lo) >> 32)
 	}
 	return uint32(maphash.Comparable(r.seed, k) >> 32)
@@ -181,12 +183,16 @@ func (r *rows[K, V]) drop(ref uint32, v *cell[K, V]) {
 
 // each calls f for every row until it returns false. f may remove rows.
 func (r *rows[K, V]) each(f func(ref uint32, v *cell[K, V]) bool) {
-	for number, c := range r.chunks {
-		if c == nil {
+	for number, h := range r.heads {
+		if r.chunks[number] == nil {
 			continue
 		}
-		for i := range c.fresh {
-			if v := &c.versions[i]; v.current && !f(uint32(number)<<chunkBits|i, v) {
+		for i := range h.fresh {
+			ref := uint32(number)<<chunkBits | i
+			if !r.holds(ref) {
+				break // f has removed the last row of the chunk
+			}
+			if v := r.at(ref); v.current && !f(ref, v) {
 				return
 			}
 		}
@@ -208,13 +214,12 @@ func (r *rows[K, V]) sample(visits int, f func(ref uint32, v *cell[K, V]) bool) 
 			next = 0
 		}
 		ref := uint32(next)
-		c := r.chunks[ref>>chunkBits]
-		if c == nil || ref&(chunkSize-1) >= c.fresh {
+		if !r.holds(ref) || ref&(chunkSize-1) >= r.heads[ref>>chunkBits].fresh {
 			next = uint64(ref>>chunkBits+1) << chunkBits
 			continue
 		}
 		next++
-		v := &c.versions[ref&(chunkSize-1)]
+		v := r.at(ref)
 		if !v.current {
 			continue
 		}

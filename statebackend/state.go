@@ -2,6 +2,7 @@ package statebackend
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/weir-stream/weir/codec"
@@ -30,13 +31,15 @@ type declaration struct {
 	id    uint16
 	state state
 
-	// Encoded size of rows, for estimates.
+	// Encoded size of rows, for estimates. measuring is held by who changes them.
+	measuring      sync.Mutex
 	rows, rowBytes atomic.Int64
 }
 
-// measure takes note of the size of encoded rows. The mean is of late rows rather than of all. One goroutine at a time calls it while
-// others read.
+// measure takes note of the size of encoded rows. The mean is of late rows rather than of all. Any goroutine may call it.
 func (d *declaration) measure(rows, size int) {
+	d.measuring.Lock()
+	defer d.measuring.Unlock()
 	const window = 1 << 16
 	n, bytes := d.rows.Load(), d.rowBytes.Load()
 	if n >= window {

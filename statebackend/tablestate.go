@@ -47,7 +47,7 @@ func (b *tableBatch[TK, V]) apply() {
 type tableChanges[TK comparable, V any] struct {
 	rowChanges[TK, V]
 	frozen []frozenRefs
-	chunks []*chunk[TK, V]
+	chunks chunks[TK, V]
 	refs   []uint32
 }
 
@@ -79,7 +79,7 @@ func appendRefs(dst []uint32, dirty *dirtySet[uint32]) []uint32 {
 }
 
 func (c *tableChanges[TK, V]) appendTo(dst []byte, i int, value bool) ([]byte, int, fate, error) {
-	e := at(c.chunks, c.refs[i])
+	e := c.chunks.at(c.refs[i])
 	return c.append(dst, e.key, e.value, e.deleted, uint64(e.born), value)
 }
 
@@ -87,11 +87,11 @@ func (c *tableChanges[TK, V]) stamp(i int) stamp {
 	if c.aging == nil {
 		return noStamp
 	}
-	return c.aging.age(at(c.chunks, c.refs[i]).value)
+	return c.aging.age(c.chunks.at(c.refs[i]).value)
 }
 
 func (c *tableChanges[TK, V]) appendValue(dst []byte, i int) ([]byte, error) {
-	return c.encode(dst, at(c.chunks, c.refs[i]).value)
+	return c.encode(dst, c.chunks.at(c.refs[i]).value)
 }
 
 // rowChanges is how changed rows of a state are written.

@@ -34,6 +34,8 @@ type gate struct {
 	now, top int
 	begun    []string
 	released map[string]bool
+	// unreachable has releases fail.
+	unreachable bool
 
 	unwritable atomic.Bool
 }
@@ -56,6 +58,9 @@ func (g *gate) Upload(ctx context.Context, localPath, name string, size uint64, 
 }
 
 func (g *gate) Release(_ context.Context, names ...string) error {
+	if g.unreachable {
+		return errors.New("no answer")
+	}
 	for _, name := range names {
 		g.released[name] = true
 	}
@@ -210,5 +215,27 @@ func requireOld(t *testing.T, g *gate, h *snapshotv1.KeyedSnapshot) {
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.True(t, strings.HasPrefix(v, "old"), v)
+	}
+}
+
+// Local copies of which the store could not be told that nothing needs them are released with a later snapshot.
+func TestAReleaseThatFailsIsTriedAgain(t *testing.T) {
+	g := &gate{Store: statetest.NewStore(t.TempDir()), released: map[string]bool{}}
+	g.pass = func(context.Context, string) error { return nil }
+	b, _ := manyFiles(t, g)
+	first := 0
+	for n := uint64(1); n <= 5; n++ {
+		put(t, b.v, fmt.Sprint(n))
+		g.unreachable = n < 4 // the first files are of no more use from 3 on at the latest
+		_, err := b.Freeze(n, true).Write(t.Context())
+		require.NoError(t, err)
+		b.CheckpointCompleted(n)
+		if n == 1 {
+			first = len(g.begun)
+		}
+	}
+	require.Positive(t, first)
+	for _, name := range g.begun[:first] {
+		require.True(t, g.released[name], name)
 	}
 }

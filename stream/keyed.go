@@ -24,7 +24,7 @@ func KeyBy[K comparable, T any](s *Stream[T], key func(T) K) *KeyedStream[K, T] 
 }
 
 // WithKeyCodec sets how keys are encoded; the default is codec.ForKey. It decides which subtask owns a key and must not change while
-// the job has state.
+// the job has state. Keys must be equal to themselves, which a float that is no number is not.
 func (s *KeyedStream[K, T]) WithKeyCodec(c codec.Key[K]) *KeyedStream[K, T] {
 	s.codec = c
 	return s
