@@ -101,8 +101,14 @@ func (d *delta) encode(ctx context.Context, state int) error {
 	core, ch := d.f.core, d.f.changes[state]
 	n := ch.collect()
 	if each := n / len(d.groups); each > 0 {
+		some := each + each/8
+		size := some * int(core.perRow(core.states[state]))
 		for i := range d.groups {
-			d.groups[i].rows = slices.Grow(d.groups[i].rows, each+each/8)
+			g := &d.groups[i]
+			g.rows = slices.Grow(g.rows, some)
+			if size < int(core.limits.delta)/len(d.groups) {
+				g.data = slices.Grow(g.data, size+size/8)
+			}
 		}
 	}
 	for i := range n {

@@ -102,21 +102,25 @@ func (f *Frozen) merge(
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	var trimmed []byte
+	var state *declaration // of the row before
+	var expired *horizon
 	n := 0
 	for m.Seek(segment.AppendPrefix(nil, f.core.cfg.KeyGroups.First, 0)); m.Valid(); m.Next() {
 		if n++; n%4096 == 0 && ctx.Err() != nil {
 			return nil, &StorageError{Op: "merge state segments", Err: ctx.Err()}
 		}
-		id := segment.State(m.Key())
-		if f.core.byID[id] == nil {
-			continue // dropped state
+		if id := segment.State(m.Key()); state == nil || state.id != id {
+			if state = f.core.byID[id]; state == nil {
+				continue // dropped state
+			}
+			expired = f.horizons[id]
 		}
 		value, dead := m.Value(), m.Tombstone()
-		if h := f.horizons[id]; h != nil && !dead {
+		if h := expired; h != nil && !dead {
 			if dead = h.gone(stamp(m.Stamp())); dead && !older {
 				continue
 			}
-			if !dead && f.core.byID[id].kind == kindList && m.Stamp() != segment.NoStamp {
+			if !dead && state.kind == kindList && m.Stamp() != segment.NoStamp {
 				if trimmed, err = trimList(trimmed[:0], value, stamp(m.Stamp()), h); err != nil {
 					return nil, f.core.decodeError(m.Key(), err)
 				}

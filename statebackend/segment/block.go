@@ -56,7 +56,9 @@ func (b bound) is(key []byte) bool {
 type blockBuilder struct {
 	buf   []byte
 	first []byte
-	rows  int
+	// agreed is how much of its start the last key shares with the first one.
+	agreed int
+	rows   int
 }
 
 // fits reports whether a row, whose key begins like the one before, can be added without exceeding the size that the block should have.
@@ -73,7 +75,7 @@ func (b *blockBuilder) fits(key, value []byte, shared int, stamp int64) bool {
 	if b.rows < manyRows && size+row <= most {
 		return true // whatever the key has in common with the block's first one
 	}
-	size -= commonPrefix(b.first, key)
+	size -= min(b.agreed, shared) // since keys ascend
 	next := size + row
 	if next > most {
 		return false
@@ -93,7 +95,9 @@ func (b *blockBuilder) add(key, value []byte, shared int, tombstone bool, stamp 
 	if b.rows == 0 {
 		b.buf = append(b.buf[:0], 0, 0, 0, 0)
 		b.first = append(b.first[:0], key...)
-		shared = 0
+		b.agreed, shared = len(key), 0
+	} else {
+		b.agreed = min(b.agreed, shared)
 	}
 	b.buf = binary.AppendUvarint(b.buf, uint64(shared))
 	if stamp != NoStamp {
