@@ -51,15 +51,21 @@ func (c *core) tick() {
 	}
 }
 
-// used estimates the bytes of all tables, and of what helps to find rows in segments.
+// used estimates the bytes of all tables, and of what segments take in memory.
 func (c *core) used() (n int64) {
-	if c.chain != nil {
-		n = c.chain.held
-	}
+	n = c.bySegments()
 	for _, d := range c.states {
 		n += d.state.bytes(c.perRow(d))
 	}
 	return n
+}
+
+// bySegments is what segments take in memory.
+func (c *core) bySegments() int64 {
+	if c.chain == nil {
+		return 0
+	}
+	return c.chain.held
 }
 
 // perRow is the mean size of an encoded row of a state.
@@ -84,13 +90,13 @@ func (c *core) reclaim() {
 		freed, evicted = c.evict(used, used-m.budget+m.budget/64)
 		used -= freed
 	}
-	m.excess = max(0, used-m.budget)
+	m.excess = max(0, used-c.bySegments()-m.budget) // no checkpoint that is waited for lessens what segments take
 	if evicted > maxVisits/8 {
 		m.excess = 0 // there is more to evict
 		m.room = max(c.limits.minRoom, evicted/2)
 		return
 	}
-	if m.excess > 0 {
+	if used > m.budget {
 		m.wanted = true
 		m.room = max(c.limits.minRoom, evicted/2)
 		return
