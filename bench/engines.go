@@ -10,7 +10,9 @@ import (
 	"slices"
 
 	"github.com/weir-stream/weir/bench/peers"
+	"github.com/weir-stream/weir/internal/config"
 	"github.com/weir-stream/weir/internal/localcluster"
+	"github.com/weir-stream/weir/taskmanager"
 )
 
 // engine is a way to run a workload. It starts it, and returns how to list its processes and how to end them.
@@ -28,16 +30,22 @@ var (
 		if w.local {
 			taskManagers = 2
 		}
-		return startWeir(ctx, b, w, in, out, taskManagers)
+		return startWeir(ctx, b, w, in, out, taskManagers, nil)
 	}}
 	oneProcess = engine{"weir-one-process", warm, func(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
-		return startWeir(ctx, b, w, in, out, 1)
+		return startWeir(ctx, b, w, in, out, 1, nil)
+	}}
+	bounded = engine{"weir-bounded", warm, func(ctx context.Context, b *bench, w workload, in, out string) (func() ([]int, error), func() error, error) {
+		return startWeir(ctx, b, w, in, out, 1, func(c *taskmanager.Config) { c.StateMemory = config.Bytes(w.bounded) })
 	}}
 )
 
 func (w workload) engines() []engine {
-	if w.local {
+	switch {
+	case w.local:
 		return []engine{handwritten, weir, oneProcess}
+	case w.bounded > 0:
+		return []engine{weir, bounded}
 	}
 	return []engine{handwritten, weir}
 }
@@ -70,8 +78,8 @@ func startHandwritten(ctx context.Context, b *bench, w workload, in, out string)
 }
 
 // startWeir starts a cluster of one JobManager and some TaskManagers with a slot per partition in all, and submits the job.
-func startWeir(ctx context.Context, b *bench, w workload, in, out string, taskManagers int) (func() ([]int, error), func() error, error) {
-	c, stop, err := b.startCluster(ctx, out, taskManagers, partitions/taskManagers)
+func startWeir(ctx context.Context, b *bench, w workload, in, out string, taskManagers int, configure func(*taskmanager.Config)) (func() ([]int, error), func() error, error) {
+	c, stop, err := b.startCluster(ctx, out, taskManagers, partitions/taskManagers, configure)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,11 +89,12 @@ func startWeir(ctx context.Context, b *bench, w workload, in, out string, taskMa
 	return pidsOf(c), stop, nil
 }
 
-// startCluster starts a cluster of one JobManager and some TaskManagers with so many slots each. stop removes what it has on disk.
-func (b *bench) startCluster(ctx context.Context, name string, taskManagers, slots int) (c *localcluster.Cluster, stop func() error, err error) {
+// startCluster starts a cluster of one JobManager and some TaskManagers with so many slots each, configured besides unless that is nil. stop
+// removes what it has on disk.
+func (b *bench) startCluster(ctx context.Context, name string, taskManagers, slots int, configure func(*taskmanager.Config)) (c *localcluster.Cluster, stop func() error, err error) {
 	dir := filepath.Join(b.dir, name)
 	c, err = localcluster.Start(ctx, localcluster.Config{
-		Binary: filepath.Join(b.dir, "weir"), Dir: dir, JobManagers: 1, TaskManagers: taskManagers, Slots: slots,
+		Binary: filepath.Join(b.dir, "weir"), Dir: dir, JobManagers: 1, TaskManagers: taskManagers, Slots: slots, ConfigureTaskManager: configure,
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))

@@ -144,7 +144,7 @@ const submitters = 4
 
 // measurePoint runs the jobs of a point once and checks their outputs.
 func (b *bench) measurePoint(ctx context.Context, p point, in input, name string) (_ result, err error) {
-	cluster, stop, err := b.startCluster(ctx, name, p.taskManagers, p.slots/p.taskManagers)
+	cluster, stop, err := b.startCluster(ctx, name, p.taskManagers, p.slots/p.taskManagers, nil)
 	if err != nil {
 		return result{}, err
 	}

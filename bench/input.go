@@ -55,6 +55,8 @@ type workload struct {
 	stable int
 	// local adds a run of Weir in one worker process, where the usual one has one in each of two.
 	local bool
+	// bounded is what a second run of Weir has for state, in bytes, instead of a run of the hand-written program.
+	bounded int64
 	// guarantee is that of Weir's sink, by default exactly-once.
 	guarantee string
 }
@@ -67,10 +69,14 @@ var workloads = []workload{
 	{name: "exchange", input: "small", stable: 16, local: true},
 }
 
-// makers write the inputs: 100 000 and a million keys, and JSON.
+// boundedCount counts per key with a quarter of the memory that the counts take.
+var boundedCount = workload{name: "bounded-count", input: "huge", stable: 16, bounded: 58 << 20}
+
+// makers write the inputs: 100 000, a million and four million keys, and JSON.
 var makers = map[string]func(ctx context.Context, p *producer, records int) (input, error){
 	"small": func(ctx context.Context, p *producer, n int) (input, error) { return binary(ctx, p, n, 100_000) },
 	"large": func(ctx context.Context, p *producer, n int) (input, error) { return binary(ctx, p, n, 1_000_000) },
+	"huge":  func(ctx context.Context, p *producer, n int) (input, error) { return binary(ctx, p, n, 4_000_000) },
 	"bids":  bids,
 }
 
@@ -187,7 +193,7 @@ func binary(ctx context.Context, p *producer, n int, keys uint64) (input, error)
 		}
 	}
 	return input{want: map[string]output{
-		"passthrough": pass, "window-count": window, "running-count": running, "exchange": exchange,
+		"passthrough": pass, "window-count": window, "running-count": running, boundedCount.name: running, "exchange": exchange,
 	}}, nil
 }
 

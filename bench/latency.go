@@ -81,7 +81,7 @@ func (b *bench) latencyOf(ctx context.Context, d delivery, topic string) (took [
 	}
 	of := *b
 	of.interval = d.interval
-	_, stop, err := startWeir(ctx, &of, workload{name: "passthrough", guarantee: d.guarantee}, in, out, 1)
+	_, stop, err := startWeir(ctx, &of, workload{name: "passthrough", guarantee: d.guarantee}, in, out, 1, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -165,11 +165,12 @@ func (b *bench) chosen() ([]workload, error) {
 	}
 	var out []workload
 	for _, name := range b.only {
-		i := slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })
+		all := append(slices.Clone(workloads), boundedCount)
+		i := slices.IndexFunc(all, func(w workload) bool { return w.name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("there is no workload %q", name)
 		}
-		out = append(out, workloads[i])
+		out = append(out, all[i])
 	}
 	return out, nil
 }

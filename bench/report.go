@@ -63,10 +63,10 @@ func quartile(ascending []float64) float64 { return ascending[(len(ascending)-1)
 
 func printTable(w io.Writer, all []comparison) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "workload\tengine\trecords per CPU-s\trecords per s\tpeak MB\tto handwritten: median\tlower quartile\t")
+	fmt.Fprintln(t, "workload\tengine\trecords per CPU-s\trecords per s\tpeak MB\tto the first: median\tlower quartile\t")
 	for _, c := range all {
 		for _, e := range c.engines {
-			ratios := c.ratios(e.name, handwritten.name)
+			ratios := c.ratios(e.name, c.engines[0].name)
 			fmt.Fprintf(t, "%s\t%s\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\t\n", c.workload.name, e.name, c.median(e.name, metrics[0].of),
 				c.median(e.name, metrics[1].of), c.median(e.name, metrics[2].of), middle(ratios), quartile(ratios))
 		}

@@ -24,7 +24,7 @@ func main() {
 
 func job(env *stream.Env) error {
 	f := flag.NewFlagSet("jobs", flag.ContinueOnError)
-	w := f.String("workload", "", "passthrough, window-count, running-count, json-projection, exchange or copy")
+	w := f.String("workload", "", "passthrough, window-count, running-count, bounded-count, json-projection, exchange or copy")
 	brokers := f.String("brokers", "", "bootstrap servers")
 	in := f.String("in", "", "input topic")
 	out := f.String("out", "", "output topic")
@@ -45,7 +45,7 @@ func job(env *stream.Env) error {
 		results = stream.MapErr(values(env, *brokers, *in), work.ProjectJSON)
 	case "window-count":
 		results = windowCount(env, *brokers, *in)
-	case "running-count":
+	case "running-count", "bounded-count":
 		results = counts(env, *brokers, *in, 1)
 	case "exchange":
 		results = counts(env, *brokers, *in, work.Every)
