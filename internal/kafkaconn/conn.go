@@ -99,15 +99,21 @@ func Topics(ctx context.Context, cl *kgo.Client, names ...string) (map[string]To
 	return askTopics(ctx, cl, false, names)
 }
 
-// askTopics asks for topics and, for the price of a few look-ups at the broker, for what the user may do with them.
-func askTopics(ctx context.Context, cl *kgo.Client, rights bool, names []string) (map[string]Topic, map[string]error, error) {
+// AboutTopics returns the request for what a cluster knows of topics and of who leads their partitions.
+func AboutTopics(names ...string) *kmsg.MetadataRequest {
 	req := kmsg.NewPtrMetadataRequest()
-	req.IncludeTopicAuthorizedOperations = rights
 	for _, name := range names {
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = kmsg.StringPtr(name)
 		req.Topics = append(req.Topics, t)
 	}
+	return req
+}
+
+// askTopics asks for topics and, for the price of a few look-ups at the broker, for what the user may do with them.
+func askTopics(ctx context.Context, cl *kgo.Client, rights bool, names []string) (map[string]Topic, map[string]error, error) {
+	req := AboutTopics(names...)
+	req.IncludeTopicAuthorizedOperations = rights
 	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask for the topics %s: %w", strings.Join(names, ", "), OrRefused(err, Access{}))

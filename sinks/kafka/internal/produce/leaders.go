@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weir-stream/weir/internal/kafkaconn"
 	"github.com/weir-stream/weir/sinks/kafka/internal/answers"
 )
 
@@ -61,7 +61,7 @@ func (w *Writer) ask(names []string, id bool) {
 	}
 	if err == nil {
 		step = answers.Metadata
-		found, err = metadata(ctx, w.cfg.Client, names)
+		found, err = kafkaconn.AboutTopics(names...).RequestWith(ctx, w.cfg.Client)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,16 +86,6 @@ func (w *Writer) unanswered(step answers.Step, err error) {
 		return
 	}
 	w.again(err)
-}
-
-func metadata(ctx context.Context, client *kgo.Client, topics []string) (*kmsg.MetadataResponse, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	for _, name := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(name)
-		req.Topics = append(req.Topics, t)
-	}
-	return req.RequestWith(ctx, client)
 }
 
 // learn takes over topics, partitions and leaders, and the records that waited for them.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weir-stream/weir/internal/kafkaconn"
@@ -66,7 +65,7 @@ func (f *Fetcher) find() bool {
 	if len(names) == 0 {
 		return true
 	}
-	resp, err := metadata(ctx, f.cfg.Client, names)
+	resp, err := kafkaconn.AboutTopics(names...).RequestWith(ctx, f.cfg.Client)
 	if err != nil {
 		f.refused(err)
 		return false
@@ -92,16 +91,6 @@ func (f *Fetcher) refused(err error) {
 		defer f.mu.Unlock()
 		f.put(&Answer{Err: refused})
 	}
-}
-
-func metadata(ctx context.Context, client *kgo.Client, topics []string) (*kmsg.MetadataResponse, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	for _, name := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(name)
-		req.Topics = append(req.Topics, t)
-	}
-	return req.RequestWith(ctx, client)
 }
 
 // learn takes over who leads.
